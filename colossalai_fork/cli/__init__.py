@@ -1,0 +1,26 @@
+"""The command ``colossalai-fork``."""
+
+import importlib
+
+import click
+
+# To add a command, add its name here; ``colossalai_fork.cli.<name>`` must have a click command of that name.
+COMMANDS = ("status",)
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command's module when that command is wanted, and not before."""
+
+    def list_commands(self, ctx):
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx, name):
+        if name not in COMMANDS:
+            return None
+        return getattr(importlib.import_module(f"{__name__}.{name}"), name)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="colossalai-fork")
+def main():
+    """Optimizer checkpoints that load right in ColossalAI."""
