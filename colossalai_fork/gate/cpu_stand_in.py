@@ -118,11 +118,10 @@ def _zero_sanity_check(put):
 
 
 def _pipeline_backend(put):
-    # Pipeline communication asks torch whether it has Huawei's backend, through a function that only their build has.
-    import torch.distributed
+    # Pipeline communication asks for Huawei's backend by a name that only their build of torch has.
+    from colossalai.pipeline import p2p
 
-    if not hasattr(torch.distributed, "is_hccl_available"):
-        put(torch.distributed, "is_hccl_available", lambda: False)
+    put(p2p, "_check_for_nccl_hccl_backend", lambda group: False)
 
 
 def _cuda_calls(put):
