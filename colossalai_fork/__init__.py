@@ -12,7 +12,7 @@ __all__ = ["apply", "revert", "status"]
 def __getattr__(name):
     if name in __all__:
         # torch and colossalai take seconds to import: not before somebody asks for them.
-        from . import overlay
+        from .overlay import apply as overlay
 
         return getattr(overlay, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

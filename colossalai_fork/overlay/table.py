@@ -1,0 +1,142 @@
+"""The table of replaced functions. Overlay, patch series, status and drift checks all read it; nothing is listed twice."""
+
+from dataclasses import dataclass, field
+from typing import Mapping
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """One upstream function and ours for it.
+
+    Args:
+        module (str): upstream's module.
+        name (str): qualified name in that module.
+        our_module (str): the module that holds our function.
+        patch (str): which patch of the series carries it.
+        our_name (str): its qualified name in our module; upstream's if not given.
+        kind (str): ``replace``, or ``add`` for what upstream lacks.
+        known (Mapping[str, str]): fingerprints of upstream's function by ColossalAI version; see ``fingerprint``.
+    """
+
+    module: str
+    name: str
+    our_module: str
+    patch: str
+    our_name: str = ""
+    kind: str = "replace"
+    known: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self):
+        if not self.our_name:
+            object.__setattr__(self, "our_name", self.name)
+
+    @property
+    def symbol(self):
+        """str: ``module:name``."""
+        return f"{self.module}:{self.name}"
+
+    @property
+    def file(self):
+        """str: upstream's file, from the root of its source tree."""
+        return self.module.replace(".", "/") + ".py"
+
+
+# To fill in ``known``: python -m colossalai_fork.overlay.fingerprint MODULE:NAME ...
+REPLACEMENTS = [
+    Replacement(
+        "colossalai.checkpoint_io.checkpoint_io_base",
+        "CheckpointIO.load_optimizer",
+        "colossalai_fork.checkpoint_io.checkpoint_io_base",
+        patch="replace-optimizer-state",
+        known={"0.5.0": "fbf3d7098907 146fbfe9de72 0183183bf1d8 5122714a3c07"},
+    ),
+    Replacement(
+        "colossalai.checkpoint_io.utils",
+        "load_param_groups_into_optimizer",
+        "colossalai_fork.checkpoint_io.utils",
+        patch="replace-optimizer-state",
+        known={
+            "0.5.0": "2c92d71d5530 506bc9f45ee4 6e04165a36a0 0c7605490331 983a7654f73d cad40b51795a d410e45859c6 "
+            "02a91f722342 993a3ffaae00 9d74ffb26678 3f57cddc28de 41ebe0a235e6 42e5bcdb442e"
+        },
+    ),
+    Replacement(
+        "colossalai.checkpoint_io.utils",
+        "load_states_into_optimizer",
+        "colossalai_fork.checkpoint_io.utils",
+        patch="replace-optimizer-state",
+        known={"0.5.0": "969994e26515 e97f5451910b c32ef922af20 aba7fbbf26a0 7286790668dc 3d8f7a8f83fa eef277fbee42"},
+    ),
+    Replacement(
+        "colossalai.checkpoint_io.general_checkpoint_io",
+        "GeneralCheckpointIO.load_sharded_optimizer",
+        "colossalai_fork.checkpoint_io.general_checkpoint_io",
+        patch="replace-optimizer-state",
+        known={
+            "0.5.0": "0f9796d89db3 033129a5858d ee9ab92d66a3 e34c79a1d034 b2452412a242 5b40f5b2608a c294f876cd5d "
+            "922a4aa188b6"
+        },
+    ),
+    Replacement(
+        "colossalai.checkpoint_io.general_checkpoint_io",
+        "GeneralCheckpointIO.load_unsharded_optimizer",
+        "colossalai_fork.checkpoint_io.general_checkpoint_io",
+        patch="replace-optimizer-state",
+        known={"0.5.0": "ff4b7b1bf9fb a37ef20cd83a 7470be26f755 c4ada706d004"},
+    ),
+    Replacement(
+        "colossalai.booster.plugin.torch_ddp_plugin",
+        "TorchDDPCheckpointIO.load_sharded_optimizer",
+        "colossalai_fork.checkpoint_io.torch_ddp",
+        patch="replace-optimizer-state",
+        known={"0.5.0": "e34f98f690e1 422364744169 5e7e73942375"},
+    ),
+    Replacement(
+        "colossalai.booster.plugin.torch_ddp_plugin",
+        "TorchDDPCheckpointIO.load_unsharded_optimizer",
+        "colossalai_fork.checkpoint_io.torch_ddp",
+        patch="replace-optimizer-state",
+        known={"0.5.0": "0d2f9fe2960e 422364744169 0eb6672e16e6"},
+    ),
+    Replacement(
+        "colossalai.booster.plugin.low_level_zero_plugin",
+        "LowLevelZeroCheckpointIO.load_sharded_optimizer",
+        "colossalai_fork.checkpoint_io.low_level_zero",
+        patch="replace-optimizer-state",
+        known={
+            "0.5.0": "9ea6df79c878 59f948e2163a 4b26dec9e2d4 033129a5858d ee9ab92d66a3 e34c79a1d034 b2452412a242 "
+            "5b40f5b2608a b9d3e4769c6c 922a4aa188b6"
+        },
+    ),
+    Replacement(
+        "colossalai.booster.plugin.low_level_zero_plugin",
+        "LowLevelZeroCheckpointIO.load_unsharded_optimizer",
+        "colossalai_fork.checkpoint_io.low_level_zero",
+        patch="replace-optimizer-state",
+        known={"0.5.0": "0d2f9fe2960e 34fc3a8062f2 358d5557eeb9 7470be26f755 c4ada706d004"},
+    ),
+    Replacement(
+        "colossalai.zero.low_level.low_level_optim",
+        "LowLevelZeroOptimizer.state_dict",
+        "colossalai_fork.checkpoint_io.low_level_zero",
+        patch="replace-optimizer-state",
+        known={"0.5.0": "34ea67abecd0 b26ba426be87 4c21d6237931 6c23df233182 bdc79ee47b3b 3b80d693fcb6"},
+    ),
+    Replacement(
+        "colossalai.zero.low_level.low_level_optim",
+        "LowLevelZeroOptimizer.state_dict_shard",
+        "colossalai_fork.checkpoint_io.low_level_zero",
+        patch="replace-optimizer-state",
+        known={
+            "0.5.0": "019b85073dae 18d3457c131c 2f01c96a823c 4c21d6237931 997e64b2f48d f9b30e19688e b28e74363b6c "
+            "d51003a4b73b e394b4622fe4 d8e6af42b36c"
+        },
+    ),
+    Replacement(
+        "colossalai.zero.low_level.low_level_optim",
+        "LowLevelZeroOptimizer.load_state_dict",
+        "colossalai_fork.checkpoint_io.low_level_zero",
+        patch="replace-optimizer-state",
+        known={"0.5.0": "b80b0efeb5c1 79e4c793bfa7 ad25ad147eab b28e74363b6c f8fd7a952c06 3c6df5266fd3 a87bcb8b2844"},
+    ),
+]
