@@ -1,0 +1,53 @@
+"""Makes the series' commits on a branch of a ColossalAI checkout."""
+
+import pathlib
+import tempfile
+
+from . import stack
+from .errors import PatchError
+from .tree import git
+
+
+def apply(series, source, tree, branch=None):
+    """Commit the series on a new branch and check it out.
+
+    The commits are made in a scratch clone and fetched from there, so the checkout does not change until all of them exist.
+
+    Args:
+        series (series.Series): the series.
+        source (carry.Source): the fork's code.
+        tree (tree.Tree): a git checkout of ColossalAI.
+        branch (str | None): the branch to make; the series' own name for it if None.
+
+    Returns:
+        tuple[str, list[stack.Commit]]: the branch and its new commits.
+
+    Raises:
+        DriftError: if upstream's functions are not those that the series was written for.
+        PatchError: if the tree is not a checkout, has uncommitted changes, has such a branch, or has the patches already.
+    """
+    branch = branch or series.branch
+    if not tree.is_git:
+        raise PatchError(
+            f"{tree.root} is not a git checkout; use export, or make it one with git init and a first commit"
+        )
+    stack.refuse_drift(stack.survey(source, tree, source.rows))
+    uncommitted = tree.uncommitted()
+    if uncommitted:
+        raise PatchError("the checkout has uncommitted changes; commit or undo them first:\n" + "\n".join(uncommitted))
+    if git(tree.root, "branch", "--list", branch).strip():
+        raise PatchError(f"the checkout has a branch {branch} already; name another one with --branch")
+    identity = tree.identity()
+    if identity is None:
+        raise PatchError("git does not know whom to name as the author: set user.name and user.email")
+    with tempfile.TemporaryDirectory(prefix="colossalai-patches-") as scratch:
+        root, commits = stack.build(series, source, tree, pathlib.Path(scratch), identity)
+        if not commits:
+            raise PatchError("there is nothing to apply: this checkout has these patches already")
+        git(tree.root, "fetch", "--quiet", "--no-tags", str(root), f"HEAD:refs/heads/{branch}")
+    try:
+        git(tree.root, "checkout", "--quiet", branch)
+    except PatchError:
+        git(tree.root, "branch", "--delete", "--force", branch)
+        raise
+    return branch, commits

@@ -1,0 +1,287 @@
+"""The fork's code in upstream's words: functions together with what they need, and whole new modules.
+
+The fork's ``checkpoint_io`` package holds two kinds of modules. A module that the replacement table names is a *patchwork*: its
+functions and methods go into existing files of upstream, each with the private definitions and imports that it needs. Every other
+module is *new*: it goes to upstream's package whole, under the same name, in the first patch whose code imports it.
+"""
+
+import ast
+import dataclasses
+import pathlib
+
+import libcst as cst
+
+from . import names, transplant
+from .errors import PatchError
+from .modules import Origins, absolute, as_written_in
+
+FORK = "colossalai_fork"
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """Where the fork's code lies and where it goes.
+
+    Args:
+        root (pathlib.Path): the directory that holds the fork's outermost package.
+        package (str): the fork's package that is carried.
+        upstream_package (str): upstream's package that takes the new modules.
+        rows (list): the rows of the replacement table, all of them.
+    """
+
+    root: pathlib.Path
+    package: str
+    upstream_package: str
+    rows: list
+
+    def text(self, module):
+        """Read one of the fork's modules.
+
+        Args:
+            module (str): absolute dotted name.
+
+        Returns:
+            str: its source.
+        """
+        file = Origins(self.root).file(module)
+        if file is None:
+            raise PatchError(f"the fork has no module {module}")
+        return file.read_text(encoding="utf-8")
+
+    def is_patchwork(self, module):
+        """Tell whether a module's functions go into existing files of upstream."""
+        return any(row.our_module == module for row in self.rows)
+
+    def upstream_of(self, module, name):
+        """Translate an import from the fork into an import from upstream.
+
+        Args:
+            module (str): absolute module that the fork imports, or imports from.
+            name (str | None): the name taken out of it, if one is.
+
+        Returns:
+            tuple[str, str | None]: module and name as upstream has them.
+
+        Raises:
+            PatchError: if it names something that does not go upstream.
+        """
+        if module != FORK and not module.startswith(FORK + "."):
+            return module, name
+        if module == self.package:
+            if name is not None and self._is_module(f"{module}.{name}"):
+                return self.upstream_package, name
+        elif module.startswith(self.package + "."):
+            if self.is_patchwork(module):
+                found = self.counterpart(module, name)
+                if found is not None:
+                    return found
+            else:
+                return self.upstream_package + module[len(self.package) :], name
+        raise PatchError(f"{name or 'everything'} of {module} does not go upstream, yet carried code imports it")
+
+    def counterpart(self, module, name):
+        """Find what upstream calls something that a patchwork module defines.
+
+        Args:
+            module (str): the patchwork module.
+            name (str): a function or class of it.
+
+        Returns:
+            tuple[str, str] | None: upstream's module and name; None for a private definition.
+        """
+        for row in self.rows:
+            if row.our_module == module and row.our_name.split(".")[0] == name:
+                return row.module, row.name.split(".")[0]
+        return None
+
+    def _is_module(self, module):
+        return Origins(self.root).file(module) is not None
+
+
+@dataclasses.dataclass(frozen=True)
+class Carried:
+    """A statement of the fork, rewritten for the file that it goes to.
+
+    Args:
+        statement (libcst.CSTNode): the rewritten statement.
+        imports (list[names.Import]): what it needs from other modules, absolute and in upstream's names.
+        siblings (list[str]): private definitions of the same module of the fork that have to come along.
+    """
+
+    statement: cst.CSTNode
+    imports: list
+    siblings: list
+
+
+def carry(source, module, name, target):
+    """Rewrite one function, method or private definition for an upstream file.
+
+    Args:
+        source (Source): the fork's code.
+        module (str): the fork's module that defines it.
+        name (str): its qualified name there.
+        target (str): upstream's module that it goes to.
+
+    Returns:
+        Carried: the statement and its needs.
+
+    Raises:
+        PatchError: if it uses something that cannot go upstream.
+    """
+    text = source.text(module)
+    statement = transplant.find(transplant.parse(text, module), name)
+    if statement is None:
+        raise PatchError(f"{module} has no {name}")
+    bound, defined = names.imports(text), names.definitions(text)
+    free = names.free(transplant.text(statement))
+    aliases = {
+        alias: _imported_module(source, module, bound[alias])
+        for alias in free & set(bound)
+        if _imported_module(source, module, bound[alias]) is not None
+    }
+    statement, taken = _rewrite(statement, source, module, target, aliases)
+    needed, siblings = list(taken), []
+    for free_name in sorted(names.free(transplant.text(statement)) - {item.bound for item in taken}):
+        if free_name in defined:
+            upstream = source.counterpart(module, free_name)
+            if upstream is None:
+                siblings.append(free_name)
+            elif upstream[1] != free_name:
+                raise PatchError(
+                    f"{name} of {module} uses {free_name}, which upstream calls {upstream[1]}: name both alike"
+                )
+            else:
+                needed.append(names.Import(free_name, *upstream))
+        elif free_name in bound:
+            found = bound[free_name]
+            upstream = source.upstream_of(absolute(found.module, module), found.name)
+            needed.append(names.Import(free_name, *upstream))
+        elif not (free_name.startswith("__") and free_name.endswith("__")):
+            raise PatchError(f"{name} of {module} uses {free_name}, which that module neither imports nor defines")
+    return Carried(statement, needed, siblings)
+
+
+def carry_module(source, module):
+    """Rewrite a new module for upstream.
+
+    Args:
+        source (Source): the fork's code.
+        module (str): the fork's module.
+
+    Returns:
+        str: its source under upstream's names; its imports still have to be sorted for the tree it goes to.
+    """
+    text = source.text(module)
+    target, _ = source.upstream_of(module, None)
+    tree, taken = _rewrite(transplant.parse(text, module), source, module, target, {})
+    assert not taken
+    return in_upstream_words(tree.code, source, module)
+
+
+def in_upstream_words(text, source, name):
+    """Name upstream's package in comments and docstrings, and refuse what would still name the fork.
+
+    Args:
+        text (str): carried source.
+        source (Source): the fork's code.
+        name (str): what to call the text in messages.
+
+    Returns:
+        str: the text.
+    """
+    text = text.replace(source.package, source.upstream_package)
+    for number, line in enumerate(text.splitlines(), 1):
+        if FORK in line or FORK.replace("_", "-") in line:
+            raise PatchError(f"line {number} of {name} would name the fork upstream: {line.strip()}")
+    return text
+
+
+def imported_new_modules(source, texts):
+    """List the fork's new modules that carried texts import, directly or through each other.
+
+    Args:
+        source (Source): the fork's code.
+        texts (dict[str, str]): carried sources by upstream module.
+
+    Returns:
+        list[str]: the fork's module names, sorted.
+    """
+    found, pending = set(), list(texts.items())
+    while pending:
+        importer, text = pending.pop()
+        for imported in _everything_imported(text, importer):
+            module = source.package + imported[len(source.upstream_package) :]
+            wanted = imported.startswith(source.upstream_package + ".") and module not in found
+            if wanted and Origins(source.root).file(module) is not None and not source.is_patchwork(module):
+                found.add(module)
+                pending.append((imported, carry_module(source, module)))
+    return sorted(found)
+
+
+def _everything_imported(text, importer):
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom):
+            module = absolute("." * node.level + (node.module or ""), importer)
+            yield module
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def _imported_module(source, module, found):
+    # "from colossalai.booster.plugin import low_level_zero_plugin as upstream" and "import colossalai.x.y as upstream" name a module.
+    # Torch and friends stay as they are.
+    full = absolute(found.module, module) if found.name is None else f"{absolute(found.module, module)}.{found.name}"
+    if found.name is None:
+        return full if full.startswith("colossalai.") else None
+    return full if full in {row.module for row in source.rows} else None
+
+
+def _rewrite(node, source, module, target, aliases):
+    rewriter = _Rewriter(source, module, target, aliases)
+    return node.visit(rewriter), sorted(rewriter.taken, key=lambda item: item.bound)
+
+
+class _Rewriter(cst.CSTTransformer):
+    """Import statements in upstream's names; ``upstream.Name`` becomes ``Name``."""
+
+    def __init__(self, source, module, target, aliases):
+        super().__init__()
+        self._source, self._module, self._target, self._aliases = source, module, target, aliases
+        self.taken = set()
+
+    def leave_Attribute(self, original_node, updated_node):
+        value = original_node.value
+        if isinstance(value, cst.Name) and value.value in self._aliases:
+            name = updated_node.attr.value
+            self.taken.add(names.Import(name, self._aliases[value.value], name))
+            return cst.Name(name, lpar=updated_node.lpar, rpar=updated_node.rpar)
+        return updated_node
+
+    def leave_Import(self, original_node, updated_node):
+        for alias in updated_node.names:
+            written = cst.helpers.get_full_name_for_node(alias.name)
+            if written.split(".")[0] == FORK:
+                raise PatchError(f'{self._module} says "import {written}": carried code needs the "from" form')
+        return updated_node
+
+    def leave_ImportFrom(self, original_node, updated_node):
+        written = "." * len(updated_node.relative)
+        if updated_node.module is not None:
+            written += cst.helpers.get_full_name_for_node(updated_node.module)
+        module = absolute(written, self._module)
+        if not module.split(".")[0].startswith("colossalai") or isinstance(updated_node.names, cst.ImportStar):
+            return updated_node
+        targets = {self._source.upstream_of(module, alias.evaluated_name) for alias in updated_node.names}
+        modules = {upstream_module for upstream_module, _ in targets}
+        if len(modules) != 1 or {n for _, n in targets} != {alias.evaluated_name for alias in updated_node.names}:
+            raise PatchError(f"{self._module} imports names from {module} that lie in different places upstream")
+        return _with_module(updated_node, as_written_in(modules.pop(), self._target))
+
+
+def _with_module(statement, written):
+    bare = written.lstrip(".")
+    parsed = cst.parse_statement(f"from {written} import _\n").body[0] if bare else None
+    return statement.with_changes(
+        module=parsed.module if parsed else None, relative=[cst.Dot()] * (len(written) - len(bare))
+    )

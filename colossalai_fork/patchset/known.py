@@ -1,0 +1,104 @@
+"""Is a function of the tree one that the series was written for, is it ours already, or what changed in it?"""
+
+import dataclasses
+import difflib
+import importlib.util
+import pathlib
+
+from ..overlay import fingerprint
+from . import transplant
+from .carry import carry
+from .errors import PatchError
+
+READY, OURS, CHANGED = "ready", "ours", "changed"
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """What one row of the replacement table meets in a tree.
+
+    Args:
+        row (object): the row.
+        verdict (str): ``ready`` (the row can be carried out), ``ours`` (it has been) or ``changed`` (neither).
+        version (str | None): the ColossalAI version that is known to have this function, if it is ready to be replaced.
+        change (str | None): what is not as known, with a diff where one can be made.
+    """
+
+    row: object
+    verdict: str
+    version: str | None = None
+    change: str | None = None
+
+
+def survey(source, tree, rows):
+    """Look at every place that the series would change.
+
+    Args:
+        source (carry.Source): the fork's code.
+        tree (tree.Tree): upstream's sources.
+        rows (list): rows of the replacement table.
+
+    Returns:
+        list[Finding]: one for each row.
+    """
+    return [_look(source, tree, row) for row in rows]
+
+
+def _look(source, tree, row):
+    text = tree.text(row.file)
+    if text is None:
+        return Finding(row, CHANGED, change=f"{row.file} is gone, which had {row.name}")
+    try:
+        found = fingerprint.find_in_module(text, row.name, row.file)
+    except SyntaxError as error:
+        return Finding(row, CHANGED, change=f"{row.file} is not Python: {error}")
+    if found is None:
+        if row.kind == "add":
+            return Finding(row, READY)
+        return Finding(row, CHANGED, change=f"{row.file} no longer has {row.name}")
+    if found.fingerprint == _our_fingerprint(source, row):
+        return Finding(row, OURS)
+    version = fingerprint.known_version(found, row.known)
+    if version is not None and row.kind == "replace":
+        return Finding(row, READY, version=version)
+    return Finding(row, CHANGED, change=_describe(tree, row, found))
+
+
+def _our_fingerprint(source, row):
+    try:
+        statement = carry(source, row.our_module, row.our_name, row.module).statement
+    except PatchError:
+        return None
+    return fingerprint.Source(transplant.text(statement)).fingerprint
+
+
+def _describe(tree, row, found):
+    where = f"{row.file}:{found.first_line}: {row.name}"
+    if row.kind == "add":
+        return f"{where} exists already, and is not the one that this series adds"
+    for label, text in _texts_that_may_be_known(tree, row):
+        try:
+            before = fingerprint.find_in_module(text, row.name)
+        except SyntaxError:
+            continue
+        if before is not None and fingerprint.known_version(before, row.known):
+            lines = difflib.unified_diff(
+                before.text.splitlines(),
+                found.text.splitlines(),
+                f"{row.file} ({label})",
+                f"{row.file} (here)",
+                lineterm="",
+            )
+            return f"{where} is not as known\n" + "\n".join(lines)
+    return f"{where} is not as known\n" + fingerprint.difference(found, row.known)
+
+
+def _texts_that_may_be_known(tree, row):
+    # Fingerprints recognise a function but cannot show it: the text to compare with comes from the checkout's own past, or else
+    # from an installed ColossalAI.
+    yield from tree.earlier_texts(row.file)
+    installed = importlib.util.find_spec("colossalai")
+    for location in installed.submodule_search_locations or () if installed else ():
+        file = pathlib.Path(location).parent / row.file
+        if file.is_file() and not file.is_relative_to(tree.root):
+            yield "installed ColossalAI", file.read_text(encoding="utf-8")
