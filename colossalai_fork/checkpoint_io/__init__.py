@@ -1,0 +1,22 @@
+"""ColossalAI's checkpoint IO classes with a loader that replaces the optimizer's state.
+
+The names are upstream's, so ``from colossalai_fork.checkpoint_io import GeneralCheckpointIO`` is all that code needs which
+makes its own checkpoint IO. :func:`colossalai_fork.apply` puts the same methods into upstream's classes.
+"""
+
+from .errors import CheckpointDamagedError, CheckpointLoadError, CheckpointMismatchError
+from .general_checkpoint_io import GeneralCheckpointIO
+from .low_level_zero import LowLevelZeroCheckpointIO
+from .torch_ddp import TorchDDPCheckpointIO
+from .utils import load_param_groups_into_optimizer, load_states_into_optimizer
+
+__all__ = [
+    "CheckpointDamagedError",
+    "CheckpointLoadError",
+    "CheckpointMismatchError",
+    "GeneralCheckpointIO",
+    "LowLevelZeroCheckpointIO",
+    "TorchDDPCheckpointIO",
+    "load_param_groups_into_optimizer",
+    "load_states_into_optimizer",
+]

@@ -1,0 +1,47 @@
+"""Where loading an optimizer begins, for every checkpoint IO class."""
+
+from pathlib import Path
+from typing import Optional, Union
+
+import colossalai.checkpoint_io.checkpoint_io_base as upstream
+from torch.optim import Optimizer
+
+from .saved_state import find_index
+
+__all__ = ["CheckpointIO"]
+
+
+class CheckpointIO(upstream.CheckpointIO):
+    """Base class of the fixed checkpoint IO classes."""
+
+    def load_optimizer(
+        self,
+        optimizer: Optimizer,
+        checkpoint: Union[str, Path],
+        prefix: Optional[str] = None,
+        low_cpu_mem_mode: bool = True,
+        num_threads: int = 1,
+    ) -> None:
+        """
+        Load optimizer from checkpoint: replace all of its state and its parameter groups, or leave it as it is.
+
+        Must be called on every rank that the optimizer was boosted on.
+
+        Args:
+            optimizer (Optimizer): optimizer to be loaded.
+            checkpoint (Union[str, Path]): checkpoint path: a directory with one index file, an index file, or a file
+                that holds the whole state.
+            prefix (str, optional): The prefix that the checkpoint was saved with. The index file has it anyway.
+            low_cpu_mem_mode (bool): whether to stream the checkpoint. If False, this rank's part is read into host memory
+                before the optimizer changes. Default: True.
+            num_threads (int): number of threads that read if not ``low_cpu_mem_mode``. Default: 1.
+
+        Raises:
+            ValueError: If the checkpoint does not fit the optimizer. Nothing has changed, on any rank.
+            RuntimeError: If the checkpoint is damaged or missing. The message says what the optimizer holds.
+        """
+        # A rank that finds no checkpoint must not raise here, where the others would wait for it in vain.
+        sharded, path = find_index(checkpoint)
+        load = self.load_sharded_optimizer if sharded else self.load_unsharded_optimizer
+        arguments = (optimizer, path, prefix) if sharded else (optimizer, path)
+        load(*arguments, low_cpu_mem_mode=low_cpu_mem_mode, num_threads=num_threads)

@@ -1,0 +1,82 @@
+"""Loading for optimizers that every rank holds whole."""
+
+from functools import partial
+from pathlib import Path
+from typing import Optional, Union
+
+import colossalai.checkpoint_io.general_checkpoint_io as upstream
+from torch.distributed import ProcessGroup
+from torch.optim import Optimizer
+
+from .checkpoint_io_base import CheckpointIO
+from .destination import Destination, unwrapped
+from .restore import restore
+from .saved_state import open_sharded, open_unsharded
+
+__all__ = ["GeneralCheckpointIO"]
+
+
+class GeneralCheckpointIO(upstream.GeneralCheckpointIO, CheckpointIO):
+    """Checkpoint IO for optimizers that every rank holds whole."""
+
+    def loading_group(self) -> Optional[ProcessGroup]:
+        """
+        Returns:
+            Optional[ProcessGroup]: The ranks that load an optimizer together, so that all of them do or none; None if each
+                rank acts for itself.
+        """
+        return None
+
+    def load_sharded_optimizer(
+        self,
+        optimizer: Optimizer,
+        index_file_path: Union[str, Path],
+        prefix: Optional[str] = None,
+        low_cpu_mem_mode: bool = True,
+        num_threads: int = 1,
+    ) -> None:
+        """
+        Load sharded optimizer with the given path to index file.
+
+        Must be called on every rank of :meth:`loading_group`.
+
+        Args:
+            optimizer (Optimizer): The optimizer, boosted or not.
+            index_file_path (Union[str, Path]): Path to the index file.
+            prefix (str, optional): Not used, the index names the files.
+            low_cpu_mem_mode (bool): Whether to stream the shards. Default: True.
+            num_threads (int): Number of threads that read if not ``low_cpu_mem_mode``. Default: 1.
+
+        Raises:
+            ValueError: If the checkpoint does not fit the optimizer. Nothing has changed, on any rank.
+            RuntimeError: If the checkpoint is damaged. The message says what the optimizer holds.
+        """
+        destination = Destination(unwrapped(optimizer))
+        opened = partial(open_sharded, index_file_path)
+        restore(destination, opened, self.loading_group(), low_cpu_mem_mode, num_threads)
+
+    def load_unsharded_optimizer(
+        self,
+        optimizer: Optimizer,
+        checkpoint: Union[str, Path],
+        low_cpu_mem_mode: bool = True,
+        num_threads: int = 1,
+    ) -> None:
+        """
+        Load optimizer from a single file with the given path.
+
+        Must be called on every rank of :meth:`loading_group`.
+
+        Args:
+            optimizer (Optimizer): The optimizer, boosted or not.
+            checkpoint (Union[str, Path]): Path to the file.
+            low_cpu_mem_mode (bool): Whether to stream the file. Default: True.
+            num_threads (int): Number of threads that read if not ``low_cpu_mem_mode``. Default: 1.
+
+        Raises:
+            ValueError: If the checkpoint does not fit the optimizer. Nothing has changed, on any rank.
+            RuntimeError: If the checkpoint is damaged. The message says what the optimizer holds.
+        """
+        destination = Destination(unwrapped(optimizer))
+        opened = partial(open_unsharded, checkpoint)
+        restore(destination, opened, self.loading_group(), low_cpu_mem_mode, num_threads)

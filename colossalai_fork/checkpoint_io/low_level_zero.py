@@ -1,0 +1,230 @@
+"""Loading and saving for ZeRO stages 1 and 2: each rank holds a flat slice of every parameter's state."""
+
+import copy
+from functools import partial
+from pathlib import Path
+from typing import Any, Dict, Iterator, Optional, Tuple, Union
+
+import colossalai.booster.plugin.low_level_zero_plugin as upstream
+import colossalai.zero.low_level.low_level_optim as upstream_optim
+import torch
+import torch.distributed as dist
+from colossalai.accelerator import get_accelerator
+from colossalai.checkpoint_io.utils import calculate_tensor_size
+from colossalai.interface import OptimizerWrapper
+from colossalai.zero.low_level._utils import all_gather_into_flat_tensor_nd, get_nd_rank, get_nd_world_size
+
+from .destination import Destination
+from .placement import FlatSlice, Placement, Replicated
+from .restore import restore
+from .saved_state import in_memory, open_sharded, open_unsharded
+from .torch_ddp import TorchDDPCheckpointIO
+
+__all__ = ["LowLevelZeroCheckpointIO", "LowLevelZeroDestination", "LowLevelZeroOptimizer"]
+
+
+class LowLevelZeroDestination(Destination):
+    """
+    A ZeRO optimizer. Its torch optimizer holds flat master slices of the working parameters.
+
+    Args:
+        optimizer (LowLevelZeroOptimizer): The boosted optimizer.
+    """
+
+    by_position = False
+
+    def __init__(self, optimizer: OptimizerWrapper) -> None:
+        super().__init__(optimizer.optim)
+        self.zero_optimizer = optimizer
+
+    def placement(self, param: torch.Tensor) -> Placement:
+        """
+        Args:
+            param (torch.Tensor): A master slice.
+
+        Returns:
+            Placement: The slice that this rank has in the group which divides the working parameter.
+        """
+        working_param = self.zero_optimizer.master_to_working_param[id(param)]
+        group = self.zero_optimizer.param_to_pg[working_param]
+        return FlatSlice(Replicated(working_param.shape), int(get_nd_rank(group)), get_nd_world_size(group))
+
+
+class LowLevelZeroCheckpointIO(upstream.LowLevelZeroCheckpointIO, TorchDDPCheckpointIO):
+    """Checkpoint IO for LowLevelZeroPlugin."""
+
+    def load_sharded_optimizer(
+        self,
+        optimizer: OptimizerWrapper,
+        index_file_path: Union[str, Path],
+        prefix: Optional[str] = None,
+        low_cpu_mem_mode: bool = True,
+        num_threads: int = 1,
+    ) -> None:
+        """
+        Load sharded optimizer with the given path to index file. Must be called on every rank.
+
+        Args:
+            optimizer (OptimizerWrapper): The boosted optimizer.
+            index_file_path (Union[str, Path]): Path to the index file.
+            prefix (str, optional): Not used, the index names the files.
+            low_cpu_mem_mode (bool): Whether to stream the shards. Default: True.
+            num_threads (int): Number of threads that read if not ``low_cpu_mem_mode``. Default: 1.
+
+        Raises:
+            ValueError: If the checkpoint does not fit the optimizer. Nothing has changed, on any rank.
+            RuntimeError: If the checkpoint is damaged. The message says what the optimizer holds.
+        """
+        assert isinstance(optimizer, upstream_optim.LowLevelZeroOptimizer), "Boost the optimizer before loading it"
+        opened = partial(open_sharded, index_file_path)
+        restore(LowLevelZeroDestination(optimizer), opened, self.loading_group(), low_cpu_mem_mode, num_threads)
+
+    def load_unsharded_optimizer(
+        self,
+        optimizer: OptimizerWrapper,
+        checkpoint: Union[str, Path],
+        low_cpu_mem_mode: bool = True,
+        num_threads: int = 1,
+    ) -> None:
+        """
+        Load optimizer from a single file with the given path. Must be called on every rank.
+
+        Args:
+            optimizer (OptimizerWrapper): The boosted optimizer.
+            checkpoint (Union[str, Path]): Path to the file.
+            low_cpu_mem_mode (bool): Whether to stream the file. Default: True.
+            num_threads (int): Number of threads that read if not ``low_cpu_mem_mode``. Default: 1.
+
+        Raises:
+            ValueError: If the checkpoint does not fit the optimizer. Nothing has changed, on any rank.
+            RuntimeError: If the checkpoint is damaged. The message says what the optimizer holds.
+        """
+        assert isinstance(optimizer, upstream_optim.LowLevelZeroOptimizer), "Boost the optimizer before loading it"
+        opened = partial(open_unsharded, checkpoint)
+        restore(LowLevelZeroDestination(optimizer), opened, self.loading_group(), low_cpu_mem_mode, num_threads)
+
+
+class LowLevelZeroOptimizer(upstream_optim.LowLevelZeroOptimizer):
+    """The methods of ZeRO's optimizer that gather its state for saving, and take it back."""
+
+    def gather_state(
+        self,
+        master_param: torch.Tensor,
+        only_on_master: bool,
+        pinned: Optional[Dict[str, torch.Tensor]] = None,
+    ) -> Tuple[Dict[str, Any], float]:
+        """
+        Gather the slices of one parameter's state.
+
+        Must be called on every rank of the group that divides the parameter.
+
+        Args:
+            master_param (torch.Tensor): A master slice that has state.
+            only_on_master (bool): Whether ranks other than the first of the group drop what they gathered.
+            pinned (Dict[str, torch.Tensor], optional): Pinned buffers by state name, made on first use.
+
+        Returns:
+            Tuple[Dict[str, Any], float]: The state with every slice replaced by a whole tensor of the working parameter's
+                shape, on CPU, and its size in MB. The state is empty where it was dropped.
+        """
+        working_param = self.master_to_working_param[id(master_param)]
+        group = self.param_to_pg[working_param]
+        keep = not only_on_master or get_nd_rank(group) == 0
+        device = get_accelerator().get_current_device()
+        whole_state: Dict[str, Any] = {}
+        size = 0.0
+        for key, value in self.optim.state[master_param].items():
+            # A 0-dim tensor is one number for the whole parameter, of which every rank has its copy.
+            if not isinstance(value, torch.Tensor) or key == "step" or value.dim() == 0:
+                if keep:
+                    whole_state[key] = copy.deepcopy(value)
+                continue
+            gathered = torch.empty(value.numel() * get_nd_world_size(group), device=device, dtype=value.dtype)
+            all_gather_into_flat_tensor_nd(gathered, value.to(device).flatten(), group)
+            whole = gathered[: working_param.numel()].reshape(working_param.shape)
+            size += calculate_tensor_size(whole)
+            if keep and pinned is not None:
+                if key not in pinned:
+                    pinned[key] = torch.empty_like(whole, pin_memory=True, device="cpu")
+                whole_state[key] = pinned[key].copy_(whole)
+            elif keep:
+                whole_state[key] = whole.cpu()
+        return whole_state, size
+
+    def state_dict(
+        self,
+        pinned_state_dicts: Optional[Dict[Any, Dict[str, torch.Tensor]]] = None,
+        only_on_master: bool = False,
+    ) -> Dict[str, Any]:
+        """
+        Return the state as data parallelism without ZeRO would have it. Must be called on every rank.
+
+        Args:
+            pinned_state_dicts (Dict[Any, Dict[str, torch.Tensor]], optional): Pinned buffers by master slice.
+            only_on_master (bool, optional): Whether only the first rank of each parameter's group gets its state.
+                Defaults to False.
+
+        Returns:
+            Dict[str, Any]: ``state`` and ``param_groups`` in the form of native ``state_dict``, tensors on CPU.
+        """
+        whole_states: Dict[Any, Any] = {}
+        for key, state in self.optim.state.items():
+            if isinstance(key, torch.Tensor):
+                pinned = None if pinned_state_dicts is None else pinned_state_dicts.setdefault(key, {})
+                whole_states[key], _ = self.gather_state(key, only_on_master, pinned)
+            else:
+                whole_states[key] = copy.deepcopy(state)
+        return self._pack_state(whole_states)
+
+    def state_dict_shard(
+        self,
+        max_shard_size: int = 1024,
+        pinned_state_dicts: Optional[Dict[Any, Dict[str, torch.Tensor]]] = None,
+        only_on_master: bool = False,
+    ) -> Iterator[Tuple[Dict[Any, Any], float]]:
+        """
+        Return the state in shards, without the groups. Must be called, and exhausted, on every rank.
+
+        Args:
+            max_shard_size (int, optional): The size of a shard in MB; a single larger state gets its own. Defaults to 1024.
+            pinned_state_dicts (Dict[Any, Dict[str, torch.Tensor]], optional): Pinned buffers by parameter id.
+            only_on_master (bool, optional): Whether only the first rank of each parameter's group gets its state.
+                Defaults to False.
+
+        Yields:
+            Tuple[Dict[Any, Any], float]: States by parameter id, and their size in MB. Parameters without state are left
+                out, as native ``state_dict`` does; without any state there is one empty shard.
+        """
+        shard: Dict[Any, Any] = {
+            key: copy.deepcopy(state) for key, state in self.optim.state.items() if isinstance(key, str)
+        }
+        shard_size = 0.0
+        master_params = (param for group in self.optim.param_groups for param in group["params"])
+        for param_id, master_param in enumerate(master_params):
+            if master_param not in self.optim.state:
+                continue
+            pinned = None if pinned_state_dicts is None else pinned_state_dicts.setdefault(param_id, {})
+            state, size = self.gather_state(master_param, only_on_master, pinned)
+            if shard and shard_size + size > max_shard_size:
+                yield shard, shard_size
+                shard, shard_size = {}, 0.0
+            shard[param_id] = state
+            shard_size += size
+        yield shard, shard_size
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        """
+        Replace the state and the groups by those of a state dict. Must be called on every rank that holds a slice.
+
+        Args:
+            state_dict (Dict[str, Any]): ``state`` and ``param_groups`` in the form of native ``state_dict``, with whole
+                tensors. Nothing of it is kept.
+
+        Raises:
+            ValueError: If it does not fit the optimizer. Nothing has changed, on any rank.
+            RuntimeError: If it is not a state dict. Nothing has changed, on any rank.
+        """
+        groups = list(self.pg_to_param_list)
+        # Parameters of several groups, or of a mesh of them, tie more ranks together than any one group has.
+        group = groups[0] if len(groups) == 1 and not isinstance(groups[0], tuple) else dist.group.WORLD
+        restore(LowLevelZeroDestination(self), lambda: in_memory(state_dict), group)

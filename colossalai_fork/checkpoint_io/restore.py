@@ -1,0 +1,319 @@
+"""The only code that changes an optimizer: validate, agree, release, load, confirm.
+
+Native ``Optimizer.load_state_dict`` does the replacing. It is handed a mapping that streams the shards, each tensor cut to
+the part that this rank keeps, so casting, defaults, hooks and subclasses behave as the installed torch has them.
+"""
+
+import contextlib
+import zlib
+from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
+
+import torch
+from torch.distributed import ProcessGroup
+from torch.optim import Optimizer
+
+from .agreement import agree
+from .destination import Destination
+from .errors import CheckpointLoadError, Problem, load_error
+from .saved_state import SavedState, in_memory
+from .validation import Plan, everything_in, validate
+
+__all__ = ["restore"]
+
+# Saved id, the parameter that it stands for on this rank (None for state of the optimizer as a whole), state.
+Entry = Tuple[Any, Optional[torch.Tensor], Dict[str, Any]]
+
+EMPTY = (
+    "The optimizer's state is empty now, on every rank, and its parameter groups are as before. Load a good checkpoint "
+    "before training goes on."
+)
+
+
+def restore(
+    destination: Destination,
+    open_saved: Callable[[], SavedState],
+    group: Optional[ProcessGroup] = None,
+    low_cpu_mem_mode: bool = True,
+    num_threads: int = 1,
+) -> None:
+    """
+    Replace an optimizer's state and parameter groups by saved ones, on every rank of a group or on none.
+
+    Must be called on every rank of ``group``.
+
+    Args:
+        destination (Destination): The optimizer.
+        open_saved (Callable[[], SavedState]): Opens the checkpoint. Called once; may raise.
+        group (ProcessGroup, optional): The ranks that load together. Without one this rank is alone.
+        low_cpu_mem_mode (bool, optional): Whether to stream the checkpoint. If False, this rank's part is read into host
+            memory before the old state is released, so that reading cannot fail afterwards. Defaults to True.
+        num_threads (int, optional): The number of threads that read if not ``low_cpu_mem_mode``. Defaults to 1.
+
+    Raises:
+        CheckpointMismatchError: If the checkpoint does not fit the optimizer of some rank. No rank's optimizer changed.
+        CheckpointDamagedError: If some rank found the checkpoint damaged. The message says whether the optimizers are
+            unchanged or, where reading failed after validation, empty. Every rank of ``group`` raises alike.
+    """
+    loading = _Loading(destination, low_cpu_mem_mode, num_threads)
+    problems, cause = _attempt(lambda: loading.prepare(open_saved()))
+    problems = agree(problems, group, loading.digest)
+    if problems:
+        raise load_error(problems) from cause
+    try:
+        problems, cause = _attempt(loading.load)
+    except BaseException:
+        loading.empty()
+        raise
+    problems = agree(problems, group)
+    if problems:
+        loading.empty()
+        raise load_error(problems, EMPTY) from cause
+    loading.fire_post_hooks()
+
+
+def _attempt(action: Callable[[], None]) -> Tuple[List[Problem], Optional[Exception]]:
+    try:
+        action()
+    except CheckpointLoadError as error:
+        return error.problems, error.__cause__
+    except Exception as error:
+        return [Problem("{}: {}".format(type(error).__name__, error), damaged=True)], error
+    return [], None
+
+
+class _Loading:
+    """
+    One load into one optimizer on one rank.
+
+    Args:
+        destination (Destination): The optimizer.
+        low_cpu_mem_mode (bool): See :func:`restore`.
+        num_threads (int): See :func:`restore`.
+    """
+
+    def __init__(self, destination: Destination, low_cpu_mem_mode: bool, num_threads: int) -> None:
+        self.destination = destination
+        self.optimizer: Optimizer = destination.optimizer
+        self.low_cpu_mem_mode = low_cpu_mem_mode
+        self.num_threads = num_threads
+        self.digest = 0
+        self._groups: List[Dict[str, Any]] = []
+        self._states: Iterable[Entry] = ()
+        self._groups_before = self.optimizer.param_groups
+        self._group_contents_before = [dict(group) for group in self.optimizer.param_groups]
+
+    # ======================================
+    # before anything changes
+    # ======================================
+
+    def prepare(self, saved: SavedState) -> None:
+        """
+        Validate, and read what has to be read in advance.
+
+        Args:
+            saved (SavedState): The opened checkpoint.
+
+        Raises:
+            CheckpointLoadError: With everything that is wrong.
+        """
+        plan = self._plan(saved)
+        self.digest = _digest(saved)
+        self._groups = [{key: _owned(value, None, key) for key, value in group.items()} for group in plan.groups]
+        hooks = list(_hooks_of(self.optimizer, "pre").values())
+        if hooks:
+            plan = self._hooked(hooks, plan)
+            self._groups = plan.groups
+            self._states = list(plan.states())
+        elif not self.low_cpu_mem_mode or self._native_is_overridden():
+            self._states = self._read_all(plan.states())
+        else:
+            self._states = (
+                (param_id, param, {key: _owned(value, param, key) for key, value in state.items()})
+                for param_id, param, state in plan.states()
+            )
+
+    def _plan(self, saved: SavedState) -> Plan:
+        problems: List[Problem] = []
+        plan = validate(saved, self.destination, problems)
+        if _hooks_of(self.optimizer, "pre") and self.destination.by_position:
+            # A hook may turn what does not fit into what fits, so all that counts yet is whether it can be read.
+            problems = [problem for problem in problems if problem.damaged]
+            if saved.groups is not None:
+                plan = Plan(saved.groups, everything_in(saved.shards), saved.shards)
+        if problems or plan is None:
+            raise load_error(problems)
+        return plan
+
+    def _native_is_overridden(self) -> bool:
+        method = self.optimizer.load_state_dict
+        return getattr(method, "__func__", None) is not Optimizer.load_state_dict
+
+    def _read_all(self, states: Iterable[Entry]) -> List[Entry]:
+        def read(entry: Entry) -> Entry:
+            param_id, param, state = entry
+            pinned = param is not None and param.device.type == "cuda"
+            return param_id, param, {key: _owned(value, None, key, pinned) for key, value in state.items()}
+
+        with ThreadPoolExecutor(max_workers=max(1, self.num_threads)) as pool:
+            return list(pool.map(read, states))
+
+    def _hooked(self, hooks: List[Callable], plan: Plan) -> Plan:
+        states = {param_id: state for param_id, _, state in self._read_all(plan.states())}
+        state_dict: Dict[str, Any] = {"state": states, "param_groups": self._groups}
+        for hook in hooks:
+            result = hook(self.optimizer, state_dict)
+            if result is not None:
+                state_dict = result
+        # A hook may have changed anything. What it made is shaped like this rank's own parameters.
+        problems: List[Problem] = []
+        source = "the state dict that the load_state_dict pre-hooks made"
+        hooked = validate(in_memory(state_dict, source), Destination(self.optimizer), problems)
+        if problems or hooked is None:
+            raise load_error(problems)
+        return hooked
+
+    # ======================================
+    # the change
+    # ======================================
+
+    def load(self) -> None:
+        """
+        Release the old state, then let native code load the new one.
+
+        Raises:
+            Exception: Whatever native code, or reading, raises. The caller empties the optimizer then.
+        """
+        self.optimizer.state.clear()
+        stream = _Stream(self._states)
+        self._states = ()
+        groups = [dict(group, params=_IdList(group["params"])) for group in self._groups]
+        # A subclass may look up states as it likes, so it gets a dictionary of them.
+        states = dict(stream.items()) if self._native_is_overridden() else stream
+        with _hooks_held_back(self.optimizer):
+            self.optimizer.load_state_dict({"state": states, "param_groups": groups})
+        stream.unwrap_texts(self.optimizer)
+
+    def empty(self) -> None:
+        """Leave no state, and the parameter groups as they were."""
+        for group, content in zip(self._groups_before, self._group_contents_before):
+            group.clear()
+            group.update(content)
+        self.optimizer.__dict__["param_groups"] = self._groups_before
+        self.optimizer.state.clear()
+
+    def fire_post_hooks(self) -> None:
+        """Run the hooks that native loading runs after success, now that every rank has succeeded."""
+        for hook in list(_hooks_of(self.optimizer, "post").values()):
+            hook(self.optimizer)
+
+
+# ======================================
+# what native loading is handed
+# ======================================
+
+
+class _IdList(list):
+    """Saved ids of a group. Native code asks for each state value whether its id is in the group."""
+
+    def __init__(self, ids: Iterable[int]) -> None:
+        super().__init__(ids)
+        self._set = set(self)
+
+    def __contains__(self, item: Any) -> bool:
+        return item in self._set
+
+    def __deepcopy__(self, memo: Dict[int, Any]) -> List[int]:
+        return list(self)
+
+
+class _Text:
+    """A value that native code would take apart: it maps over every iterable, a text's characters included."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class _Stream(dict):
+    """
+    States by id whose ``items()`` can be walked once.
+
+    Args:
+        states (Iterable): Saved id, parameter and state of each entry; owned by this load.
+    """
+
+    def __init__(self, states: Iterable[Entry]) -> None:
+        super().__init__()
+        self._states = states
+        self._texts: List[Tuple[torch.Tensor, str]] = []
+
+    def items(self) -> Iterator[Tuple[Any, Dict[str, Any]]]:
+        for param_id, param, state in self._states:
+            if param is not None:
+                for key, value in state.items():
+                    if _holds_text(value):
+                        state[key] = _Text(value)
+                        self._texts.append((param, key))
+            yield param_id, state
+
+    def unwrap_texts(self, optimizer: Optimizer) -> None:
+        """
+        Args:
+            optimizer (Optimizer): The optimizer, loaded.
+        """
+        for param, key in self._texts:
+            state = optimizer.state[param]
+            if isinstance(state.get(key), _Text):
+                state[key] = state[key].value
+
+
+def _holds_text(value: Any) -> bool:
+    if isinstance(value, (str, bytes, bytearray)):
+        return True
+    if isinstance(value, dict):
+        return any(_holds_text(item) for item in value.values())
+    return isinstance(value, (list, tuple, set, frozenset)) and any(_holds_text(item) for item in value)
+
+
+def _owned(value: Any, param: Optional[torch.Tensor], key: Any, pinned: bool = False) -> Any:
+    # Copies what native code would otherwise keep, so that nothing aliases the checkpoint afterwards. Where native code
+    # casts or moves a tensor it makes that copy itself.
+    if isinstance(value, torch.Tensor):
+        if (
+            param is not None
+            and key != "step"
+            and (value.device != param.device or (param.is_floating_point() and value.dtype != param.dtype))
+        ):
+            return value
+        value = value.detach()
+        return value.pin_memory() if pinned and value.device.type == "cpu" else value.clone()
+    if isinstance(value, dict):
+        return {name: _owned(item, param, name, pinned) for name, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return type(value)(_owned(item, param, None, pinned) for item in value)
+    return value
+
+
+def _hooks_of(optimizer: Optimizer, when: str) -> "OrderedDict[int, Callable]":
+    return getattr(optimizer, "_optimizer_load_state_dict_{}_hooks".format(when), OrderedDict())
+
+
+@contextlib.contextmanager
+def _hooks_held_back(optimizer: Optimizer) -> Iterator[None]:
+    # Pre-hooks have run by now, before anything changed; post-hooks wait for the other ranks.
+    held = {}
+    for when in ("pre", "post"):
+        name = "_optimizer_load_state_dict_{}_hooks".format(when)
+        if name in optimizer.__dict__:
+            held[name] = optimizer.__dict__[name]
+            optimizer.__dict__[name] = OrderedDict()
+    try:
+        yield
+    finally:
+        optimizer.__dict__.update(held)
+
+
+def _digest(saved: SavedState) -> int:
+    index = sorted((str(param_id), path.rsplit("/", 1)[-1]) for param_id, path in (saved.index or {}).items())
+    return zlib.crc32(repr((index, saved.groups)).encode())
