@@ -28,12 +28,7 @@ UPSTREAM = {
         from pathlib import Path
 
         from .index import IndexFile
-        from .utils import (
-            load_groups,
-            load_shards,
-            load_states,
-            save_states,
-        )
+        from .utils import load_groups, load_shards, load_states, save_states
 
         __all__ = ["GeneralIO"]
 

@@ -1,0 +1,240 @@
+import textwrap
+
+import pytest
+
+pytest.importorskip("libcst", reason="the patch extra is not installed")
+
+from colossalai_fork.overlay.table import Replacement
+from colossalai_fork.patchset import stack
+from colossalai_fork.patchset.carry import carry, carry_module, imported_new_modules
+from colossalai_fork.patchset.errors import DriftError, PatchError
+from colossalai_fork.patchset.graft import graft
+from patchset_trees import UPSTREAM, make_series, make_source, make_upstream, write_tree
+
+
+@pytest.fixture
+def root(tmp_path):
+    return make_upstream(tmp_path / "upstream")
+
+
+@pytest.fixture
+def source(tmp_path):
+    return make_source(tmp_path / "fork")
+
+
+@pytest.fixture
+def series(tmp_path):
+    return make_series(tmp_path / "series")
+
+
+def grafted(source, root, file):
+    return graft(source, root, file, [row for row in source.rows if row.file == file])
+
+
+def change_fork(source, file, old, new):
+    path = source.root / "colossalai_fork/checkpoint_io" / file
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def test_methods_with_their_private_definitions_and_imports(source, root):
+    assert grafted(source, root, "colossalai/checkpoint_io/general.py") == textwrap.dedent(
+        '''\
+        import logging
+        import os
+        from functools import reduce
+        from pathlib import Path
+        from typing import Optional
+
+        from .errors import DoesNotFit
+        from .index import IndexFile
+        from .restore import restore
+        from .utils import save_states
+
+        __all__ = ["GeneralIO"]
+
+        _LIMIT = 3
+
+
+        def _checked(path: "Optional[str]"):
+            """Refuse a long path."""
+            if len(path) > _LIMIT:
+                raise DoesNotFit(path)
+            return path
+
+
+        class GeneralIO:
+            """Loads   and saves."""
+
+            def save(self, optimizer, path):
+                # one line
+                path = Path( path )
+                save_states(optimizer, path)
+
+            def load(self, optimizer, index_path):
+                """Replace the state.
+
+                Args:
+                    optimizer (Optimizer): whose state.
+                """
+                assert issubclass(GeneralIO, object)
+                restore(optimizer, IndexFile(_checked(index_path)))
+
+            def confirm(self, optimizer):
+                """Tell whether the state is new."""
+                from .errors import DoesNotFit
+
+                if not optimizer.state:
+                    raise DoesNotFit(optimizer)
+
+            def size(self, paths):
+                logging.info("size")
+                return reduce(lambda a, b: a + b, map(os.path.getsize, paths), 0)
+        '''
+    )
+
+
+def test_another_package_imports_absolutely_and_the_base_class_is_upstreams(source, root):
+    text = grafted(source, root, "colossalai/booster/plugin.py")
+    assert text.startswith(
+        "from colossalai.checkpoint_io import GeneralIO\nfrom colossalai.checkpoint_io.restore import restore\n\n\nclass"
+    )
+    assert "GeneralIO.load(self, optimizer, index_path)\n" in text
+    assert "finish_loading" not in text
+
+
+def test_an_unsorted_file_is_not_sorted(source, root):
+    file = root / "colossalai/checkpoint_io/general.py"
+    text = file.read_text().replace("import logging\nimport os\n", "import os\nimport logging\n")
+    one_line = "from .utils import load_groups, load_shards, load_states, save_states\n"
+    broken = "from .utils import (\n    load_groups,\n    save_states,\n    load_shards,\n    load_states,\n)\n"
+    assert one_line in text
+    file.write_text(text.replace(one_line, broken))
+    text = grafted(source, root, "colossalai/checkpoint_io/general.py")
+    assert text.startswith("import os\nimport logging\nfrom functools import reduce\nfrom pathlib import Path\n\nfrom .index")
+    assert "from .utils import (\n    save_states,\n)\n" in text
+    assert "from .restore import restore\n" in text
+
+
+def test_an_import_that_others_take_from_the_file_stays(source, root):
+    (root / "colossalai/other.py").write_text("from .checkpoint_io.general import load_groups\n")
+    assert "from .utils import load_groups, save_states\n" in grafted(source, root, "colossalai/checkpoint_io/general.py")
+
+
+def test_an_import_that_was_unused_before_stays(source, root):
+    file = root / "colossalai/checkpoint_io/general.py"
+    file.write_text(file.read_text().replace("import os\n", "import os\nimport sys\n"))
+    assert "import os\nimport sys\n" in grafted(source, root, "colossalai/checkpoint_io/general.py")
+
+
+def test_new_modules_speak_of_upstream(source):
+    assert carry_module(source, "colossalai_fork.checkpoint_io.restore").startswith(
+        '"""Restores."""\n\nfrom .index import IndexFile\n\nfrom .errors import DoesNotFit\n'
+    )
+    assert carry_module(source, "colossalai_fork.checkpoint_io.errors").startswith(
+        '"""Errors of colossalai.checkpoint_io."""'
+    )
+
+
+def test_new_modules_are_found_through_each_other(source, root):
+    text = {"colossalai.booster.plugin": "from colossalai.checkpoint_io.restore import restore\n"}
+    assert imported_new_modules(source, text) == [
+        "colossalai_fork.checkpoint_io.errors",
+        "colossalai_fork.checkpoint_io.restore",
+    ]
+
+
+@pytest.mark.parametrize(
+    "file, old, new, message",
+    [
+        ("general.py", "_LIMIT = 3", "LIMIT = 3", "uses _LIMIT, which that module neither imports nor defines"),
+        ("general.py", "from .restore import", "from ..overlay import", "restore of colossalai_fork.overlay does not go"),
+        ("plugin.py", "restore(optimizer", "_checked(optimizer", "uses _checked, which that module neither"),
+        ("general.py", '"""Replace the state.', '"""Replace, as in colossalai-fork.', "would name the fork upstream"),
+    ],
+)
+def test_what_cannot_go_upstream_is_refused(source, root, file, old, new, message):
+    change_fork(source, file, old, new)
+    target = "colossalai/booster/plugin.py" if file == "plugin.py" else "colossalai/checkpoint_io/general.py"
+    with pytest.raises(PatchError, match=message):
+        grafted(source, root, target)
+
+
+def test_the_whole_fork_cannot_be_imported_by_a_new_module(source, root):
+    change_fork(source, "restore.py", "from .errors", "import colossalai_fork.checkpoint_io.errors\nfrom .errors")
+    with pytest.raises(PatchError, match='carried code needs the "from" form'):
+        carry_module(source, "colossalai_fork.checkpoint_io.restore")
+
+
+def test_a_name_that_upstream_means_otherwise_is_refused(source, root):
+    file = root / "colossalai/checkpoint_io/general.py"
+    file.write_text(file.read_text().replace("from functools import reduce", "from functools import reduce as restore"))
+    with pytest.raises(PatchError, match="takes restore from functools; carried code needs the one of colossalai.checkp"):
+        grafted(source, root, "colossalai/checkpoint_io/general.py")
+    file.write_text(textwrap.dedent(UPSTREAM["colossalai/checkpoint_io/general.py"]) + "\n\ndef restore():\n    pass\n")
+    with pytest.raises(PatchError, match="defines a restore of its own"):
+        grafted(source, root, "colossalai/checkpoint_io/general.py")
+    file.write_text(textwrap.dedent(UPSTREAM["colossalai/checkpoint_io/general.py"]) + "\n\ndef _checked():\n    pass\n")
+    with pytest.raises(PatchError, match="has another _checked already"):
+        grafted(source, root, "colossalai/checkpoint_io/general.py")
+
+
+def test_a_re_exported_name_is_the_same_name(source, root):
+    file = root / "colossalai/checkpoint_io/general.py"
+    assert "from .index import IndexFile" in file.read_text()
+    assert carry(source, "colossalai_fork.checkpoint_io.general", "GeneralIO.load", "colossalai.checkpoint_io.general")
+    assert grafted(source, root, "colossalai/checkpoint_io/general.py").count("IndexFile\n") == 1
+
+
+def test_our_name_may_differ(source, root):
+    change_fork(source, "general.py", "def load(self", "def load_our_way(self")
+    row = source.rows[0]
+    row = Replacement(row.module, row.name, row.our_module, row.patch, our_name="GeneralIO.load_our_way", known=row.known)
+    text = graft(source, root, row.file, [row])
+    assert "    def load(self, optimizer, index_path):\n        \"\"\"Replace" in text
+    assert "load_our_way" not in text
+
+
+def test_a_patch_writes_functions_new_modules_and_tests_and_takes_out_what_it_leaves_without_use(source, root, series):
+    general, plugin = series.patches
+    assert stack.write(general, source, root) == [
+        "colossalai/checkpoint_io/errors.py",
+        "colossalai/checkpoint_io/general.py",
+        "colossalai/checkpoint_io/restore.py",
+        "tests/test_checkpoint_io/test_general_loading.py",
+    ]
+    assert "def finish_loading" in (root / "colossalai/checkpoint_io/utils.py").read_text()
+    assert stack.write(plugin, source, root) == ["colossalai/booster/plugin.py", "colossalai/checkpoint_io/utils.py"]
+    utils = (root / "colossalai/checkpoint_io/utils.py").read_text()
+    upstream = textwrap.dedent(UPSTREAM["colossalai/checkpoint_io/utils.py"])
+    assert utils == upstream[: upstream.index("\n\ndef finish_loading")]
+
+
+def test_what_is_still_used_is_not_taken_out(source, root, series):
+    (root / "colossalai/user.py").write_text("from .checkpoint_io import utils\n\nutils.finish_loading(None)\n")
+    stack.write(series.patches[0], source, root)
+    with pytest.raises(PatchError, match="finish_loading of .* cannot go: colossalai/user.py still uses it"):
+        stack.write(series.patches[1], source, root)
+
+
+def test_a_file_that_would_be_overwritten_is_refused(source, root, series):
+    write_tree(root, {"colossalai/checkpoint_io/restore.py": "def restore(): pass\n"})
+    with pytest.raises(DriftError, match="checkpoint_io/restore.py exists already"):
+        stack.write(series.patches[0], source, root)
+
+
+def test_syntax_that_upstreams_oldest_python_lacks_is_refused(source, root, series):
+    change_fork(source, "restore.py", "    optimizer.state = {}", "    match path:\n        case _:\n            pass")
+    with pytest.raises(PatchError, match="restore.py would not be valid for Python 3.8"):
+        stack.write(series.patches[0], source, root)
+
+
+def test_nothing_is_written_when_a_function_is_unknown(source, root, series):
+    file = root / "colossalai/checkpoint_io/general.py"
+    file.write_text(file.read_text().replace("for shard in load_shards(index):", "for shard in load_shards(index, 2):"))
+    with pytest.raises(DriftError) as refusal:
+        stack.write(series.patches[0], source, root)
+    assert "GeneralIO.load is not as known" in str(refusal.value)
+    assert "load_shards(index, 2)" in str(refusal.value)
+    assert not (root / "colossalai/checkpoint_io/restore.py").exists()
