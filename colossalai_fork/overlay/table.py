@@ -69,6 +69,13 @@ REPLACEMENTS = [
     ),
     Replacement(
         "colossalai.checkpoint_io.general_checkpoint_io",
+        "GeneralCheckpointIO.loading_group",
+        "colossalai_fork.checkpoint_io.general_checkpoint_io",
+        patch="replace-optimizer-state",
+        kind="add",
+    ),
+    Replacement(
+        "colossalai.checkpoint_io.general_checkpoint_io",
         "GeneralCheckpointIO.load_sharded_optimizer",
         "colossalai_fork.checkpoint_io.general_checkpoint_io",
         patch="replace-optimizer-state",
@@ -86,17 +93,10 @@ REPLACEMENTS = [
     ),
     Replacement(
         "colossalai.booster.plugin.torch_ddp_plugin",
-        "TorchDDPCheckpointIO.load_sharded_optimizer",
+        "TorchDDPCheckpointIO.loading_group",
         "colossalai_fork.checkpoint_io.torch_ddp",
         patch="replace-optimizer-state",
-        known={"0.5.0": "e34f98f690e1 422364744169 5e7e73942375"},
-    ),
-    Replacement(
-        "colossalai.booster.plugin.torch_ddp_plugin",
-        "TorchDDPCheckpointIO.load_unsharded_optimizer",
-        "colossalai_fork.checkpoint_io.torch_ddp",
-        patch="replace-optimizer-state",
-        known={"0.5.0": "0d2f9fe2960e 422364744169 0eb6672e16e6"},
+        kind="add",
     ),
     Replacement(
         "colossalai.booster.plugin.low_level_zero_plugin",
@@ -114,6 +114,13 @@ REPLACEMENTS = [
         "colossalai_fork.checkpoint_io.low_level_zero",
         patch="replace-optimizer-state",
         known={"0.5.0": "0d2f9fe2960e 34fc3a8062f2 358d5557eeb9 7470be26f755 c4ada706d004"},
+    ),
+    Replacement(
+        "colossalai.zero.low_level.low_level_optim",
+        "LowLevelZeroOptimizer.gather_state",
+        "colossalai_fork.checkpoint_io.low_level_zero",
+        patch="replace-optimizer-state",
+        kind="add",
     ),
     Replacement(
         "colossalai.zero.low_level.low_level_optim",
