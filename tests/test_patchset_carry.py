@@ -4,12 +4,13 @@ import pytest
 
 pytest.importorskip("libcst", reason="the patch extra is not installed")
 
+from patchset_trees import UPSTREAM, make_series, make_source, make_upstream, write_tree
+
 from colossalai_fork.overlay.table import Replacement
 from colossalai_fork.patchset import stack
-from colossalai_fork.patchset.carry import carry, carry_module, imported_new_modules
+from colossalai_fork.patchset.carry import carry, carry_module, check_table, imported_new_modules
 from colossalai_fork.patchset.errors import DriftError, PatchError
 from colossalai_fork.patchset.graft import graft
-from patchset_trees import UPSTREAM, make_series, make_source, make_upstream, write_tree
 
 
 @pytest.fixture
@@ -112,14 +113,18 @@ def test_an_unsorted_file_is_not_sorted(source, root):
     assert one_line in text
     file.write_text(text.replace(one_line, broken))
     text = grafted(source, root, "colossalai/checkpoint_io/general.py")
-    assert text.startswith("import os\nimport logging\nfrom functools import reduce\nfrom pathlib import Path\n\nfrom .index")
+    assert text.startswith(
+        "import os\nimport logging\nfrom functools import reduce\nfrom pathlib import Path\n\nfrom .index"
+    )
     assert "from .utils import (\n    save_states,\n)\n" in text
     assert "from .restore import restore\n" in text
 
 
 def test_an_import_that_others_take_from_the_file_stays(source, root):
     (root / "colossalai/other.py").write_text("from .checkpoint_io.general import load_groups\n")
-    assert "from .utils import load_groups, save_states\n" in grafted(source, root, "colossalai/checkpoint_io/general.py")
+    assert "from .utils import load_groups, save_states\n" in grafted(
+        source, root, "colossalai/checkpoint_io/general.py"
+    )
 
 
 def test_an_import_that_was_unused_before_stays(source, root):
@@ -149,7 +154,12 @@ def test_new_modules_are_found_through_each_other(source, root):
     "file, old, new, message",
     [
         ("general.py", "_LIMIT = 3", "LIMIT = 3", "uses _LIMIT, which that module neither imports nor defines"),
-        ("general.py", "from .restore import", "from ..overlay import", "restore of colossalai_fork.overlay does not go"),
+        (
+            "general.py",
+            "from .restore import",
+            "from ..overlay import",
+            "restore of colossalai_fork.overlay does not go",
+        ),
         ("plugin.py", "restore(optimizer", "_checked(optimizer", "uses _checked, which that module neither"),
         ("general.py", '"""Replace the state.', '"""Replace, as in colossalai-fork.', "would name the fork upstream"),
     ],
@@ -161,6 +171,40 @@ def test_what_cannot_go_upstream_is_refused(source, root, file, old, new, messag
         grafted(source, root, target)
 
 
+def test_a_method_of_the_class_that_is_not_carried_is_refused(source, root):
+    change_fork(source, "general.py", "restore(optimizer, Index", "self.prepare(optimizer, Index")
+    change_fork(
+        source, "general.py", "    def confirm", "    def prepare(self, *arguments):\n        pass\n\n    def confirm"
+    )
+    with pytest.raises(
+        PatchError, match="GeneralIO.load of .* uses prepare of its class, for which the table has no row"
+    ):
+        grafted(source, root, "colossalai/checkpoint_io/general.py")
+
+
+def test_one_definition_for_two_files_needs_a_row(source, root):
+    check_table(source)
+    change_fork(source, "general.py", "        restore(optimizer", "        _shared()\n        restore(optimizer")
+    change_fork(source, "general.py", "class GeneralIO(", "def _shared():\n    pass\n\n\nclass GeneralIO(")
+    change_fork(
+        source, "general.py", "    def confirm", "    def finish(self):\n        return _shared()\n\n    def confirm"
+    )
+    row = source.rows[0]
+    elsewhere = Replacement(
+        "colossalai.booster.plugin", "PluginIO.finish", row.our_module, "plugin", "GeneralIO.finish", kind="add"
+    )
+    source.rows.append(elsewhere)
+    with pytest.raises(
+        PatchError, match="_shared of .* would be copied into colossalai.booster.plugin and colossalai.ch"
+    ):
+        check_table(source)
+    source.rows.append(Replacement(row.module, "_shared", row.our_module, "general", kind="add"))
+    check_table(source)
+    (root / "colossalai/booster/plugin.py").write_text("class PluginIO:\n    def load(self):\n        pass\n")
+    text = graft(source, root, "colossalai/booster/plugin.py", [elsewhere])
+    assert text.startswith("from colossalai.checkpoint_io.general import _shared\n")
+
+
 def test_the_whole_fork_cannot_be_imported_by_a_new_module(source, root):
     change_fork(source, "restore.py", "from .errors", "import colossalai_fork.checkpoint_io.errors\nfrom .errors")
     with pytest.raises(PatchError, match='carried code needs the "from" form'):
@@ -170,12 +214,16 @@ def test_the_whole_fork_cannot_be_imported_by_a_new_module(source, root):
 def test_a_name_that_upstream_means_otherwise_is_refused(source, root):
     file = root / "colossalai/checkpoint_io/general.py"
     file.write_text(file.read_text().replace("from functools import reduce", "from functools import reduce as restore"))
-    with pytest.raises(PatchError, match="takes restore from functools; carried code needs the one of colossalai.checkp"):
+    with pytest.raises(
+        PatchError, match="takes restore from functools; carried code needs the one of colossalai.checkp"
+    ):
         grafted(source, root, "colossalai/checkpoint_io/general.py")
     file.write_text(textwrap.dedent(UPSTREAM["colossalai/checkpoint_io/general.py"]) + "\n\ndef restore():\n    pass\n")
     with pytest.raises(PatchError, match="defines a restore of its own"):
         grafted(source, root, "colossalai/checkpoint_io/general.py")
-    file.write_text(textwrap.dedent(UPSTREAM["colossalai/checkpoint_io/general.py"]) + "\n\ndef _checked():\n    pass\n")
+    file.write_text(
+        textwrap.dedent(UPSTREAM["colossalai/checkpoint_io/general.py"]) + "\n\ndef _checked():\n    pass\n"
+    )
     with pytest.raises(PatchError, match="has another _checked already"):
         grafted(source, root, "colossalai/checkpoint_io/general.py")
 
@@ -190,9 +238,11 @@ def test_a_re_exported_name_is_the_same_name(source, root):
 def test_our_name_may_differ(source, root):
     change_fork(source, "general.py", "def load(self", "def load_our_way(self")
     row = source.rows[0]
-    row = Replacement(row.module, row.name, row.our_module, row.patch, our_name="GeneralIO.load_our_way", known=row.known)
+    row = Replacement(
+        row.module, row.name, row.our_module, row.patch, our_name="GeneralIO.load_our_way", known=row.known
+    )
     text = graft(source, root, row.file, [row])
-    assert "    def load(self, optimizer, index_path):\n        \"\"\"Replace" in text
+    assert '    def load(self, optimizer, index_path):\n        """Replace' in text
     assert "load_our_way" not in text
 
 

@@ -89,7 +89,17 @@ def test_a_method_is_added_behind_its_predecessor():
     assert added.replace("\n    def new(self):\n        pass\n", "", 1) == UPSTREAM
 
 
-def test_a_method_without_predecessor_goes_to_the_end_of_the_class():
+def test_a_method_that_comes_first_stands_before_its_successor():
+    module = transplant.parse(UPSTREAM, "upstream")
+    added = transplant.add_method(module, "IO", statement("# New.\ndef new(self):\n    pass\n"), ["no"], ["two"]).code
+    new = "\n    # New.\n    def new(self):\n        pass\n"
+    assert added == UPSTREAM.replace("    # between\n", "    # between\n" + new, 1)
+    source = "class A:\n    def f(self):\n        pass\n"
+    first = transplant.add_method(transplant.parse(source, "a"), "A", statement("def g(self):\n    pass\n"), (), ["f"])
+    assert first.code == "class A:\n    def g(self):\n        pass\n\n    def f(self):\n        pass\n"
+
+
+def test_a_method_without_neighbours_goes_to_the_end_of_the_class():
     source = "class A:\n    def f(self):\n        pass\n\n\nx = 1\n"
     added = transplant.add_method(transplant.parse(source, "a"), "A", statement("def g(self):\n    pass\n")).code
     assert added == "class A:\n    def f(self):\n        pass\n\n    def g(self):\n        pass\n\n\nx = 1\n"

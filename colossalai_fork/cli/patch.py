@@ -24,11 +24,11 @@ def patch():
 
 def _explained(command):
     @functools.wraps(command)
-    def wrapped(**arguments):
+    def wrapped(*context, **arguments):
         from ..patchset.errors import PatchError
 
         try:
-            return command(**arguments)
+            return command(*context, **arguments)
         except PatchError as error:
             raise click.ClickException(str(error)) from error
 

@@ -11,7 +11,7 @@ from .tree import git
 def apply(series, source, tree, branch=None):
     """Commit the series on a new branch and check it out.
 
-    The commits are made in a scratch clone and fetched from there, so the checkout does not change until all of them exist.
+    The commits are made in a scratch clone and fetched from there: the checkout does not change until all exist.
 
     Args:
         series (series.Series): the series.
@@ -24,7 +24,7 @@ def apply(series, source, tree, branch=None):
 
     Raises:
         DriftError: if upstream's functions are not those that the series was written for.
-        PatchError: if the tree is not a checkout, has uncommitted changes, has such a branch, or has the patches already.
+        PatchError: if the tree is not a checkout, has uncommitted changes, such a branch, or the patches already.
     """
     branch = branch or series.branch
     if not tree.is_git:
@@ -44,6 +44,7 @@ def apply(series, source, tree, branch=None):
         root, commits = stack.build(series, source, tree, pathlib.Path(scratch), identity)
         if not commits:
             raise PatchError("there is nothing to apply: this checkout has these patches already")
+        _refuse_overwriting(tree, commits)
         git(tree.root, "fetch", "--quiet", "--no-tags", str(root), f"HEAD:refs/heads/{branch}")
     try:
         git(tree.root, "checkout", "--quiet", branch)
@@ -51,3 +52,12 @@ def apply(series, source, tree, branch=None):
         git(tree.root, "branch", "--delete", "--force", branch)
         raise
     return branch, commits
+
+
+def _refuse_overwriting(tree, commits):
+    # Git overwrites ignored files without asking.
+    tracked = set(git(tree.root, "ls-files", "-z").split("\0"))
+    files = {file for commit in commits for file in commit.files} - tracked
+    present = sorted(file for file in files if (tree.root / file).exists())
+    if present:
+        raise PatchError(f"git ignores {', '.join(present)}, which the series adds; move it away first")

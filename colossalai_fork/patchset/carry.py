@@ -1,8 +1,9 @@
 """The fork's code in upstream's words: functions together with what they need, and whole new modules.
 
-The fork's ``checkpoint_io`` package holds two kinds of modules. A module that the replacement table names is a *patchwork*: its
-functions and methods go into existing files of upstream, each with the private definitions and imports that it needs. Every other
-module is *new*: it goes to upstream's package whole, under the same name, in the first patch whose code imports it.
+The fork's ``checkpoint_io`` package holds two kinds of modules. A module that the replacement table names is a
+*patchwork*: its functions and methods go into existing files of upstream, each with the private definitions and
+imports that it needs. Every other module is *new*: it goes to upstream's package whole, under the same name, in the
+first patch whose code imports it.
 """
 
 import ast
@@ -132,6 +133,7 @@ def carry(source, module, name, target):
     statement = transplant.find(transplant.parse(text, module), name)
     if statement is None:
         raise PatchError(f"{module} has no {name}")
+    _check_own_methods(source, module, name, statement, text)
     bound, defined = names.imports(text), names.definitions(text)
     free = names.free(transplant.text(statement))
     aliases = {
@@ -159,6 +161,34 @@ def carry(source, module, name, target):
         elif not (free_name.startswith("__") and free_name.endswith("__")):
             raise PatchError(f"{name} of {module} uses {free_name}, which that module neither imports nor defines")
     return Carried(statement, needed, siblings)
+
+
+def check_table(source):
+    """Refuse a table that would put a copy of one private definition into two upstream files.
+
+    Args:
+        source (Source): the fork's code.
+
+    Raises:
+        PatchError: naming each such definition.
+    """
+    targets = {}
+    for row in source.rows:
+        pending, seen = [row.our_name], set()
+        while pending:
+            name = pending.pop()
+            for sibling in carry(source, row.our_module, name, row.module).siblings:
+                targets.setdefault((row.our_module, sibling), set()).add(row.module)
+                if sibling not in seen:
+                    seen.add(sibling)
+                    pending.append(sibling)
+    problems = [
+        f"{name} of {module} would be copied into {' and '.join(sorted(files))}: give it a row of its own, kind 'add'"
+        for (module, name), files in sorted(targets.items())
+        if len(files) > 1
+    ]
+    if problems:
+        raise PatchError("\n".join(problems))
 
 
 def carry_module(source, module):
@@ -229,12 +259,29 @@ def _everything_imported(text, importer):
 
 
 def _imported_module(source, module, found):
-    # "from colossalai.booster.plugin import low_level_zero_plugin as upstream" and "import colossalai.x.y as upstream" name a module.
-    # Torch and friends stay as they are.
+    # "from colossalai.booster.plugin import low_level_zero_plugin as upstream" and "import colossalai.x.y as upstream"
+    # name a module. Torch and friends stay as they are.
     full = absolute(found.module, module) if found.name is None else f"{absolute(found.module, module)}.{found.name}"
     if found.name is None:
         return full if full.startswith("colossalai.") else None
     return full if full in {row.module for row in source.rows} else None
+
+
+def _check_own_methods(source, module, name, statement, text):
+    owner = name.rpartition(".")[0]
+    if not owner or not any(row.our_module == module and row.our_name == name for row in source.rows):
+        return
+    carried = {row.our_name for row in source.rows if row.our_module == module}
+    fork_class = transplant.find(transplant.parse(text, module), owner)
+    own = {method for node in fork_class.body.body for method in transplant.defined_by(node)}
+    reached = {
+        node.attr
+        for node in ast.walk(ast.parse(transplant.text(statement)))
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+    }
+    missing = sorted(attribute for attribute in own & reached if f"{owner}.{attribute}" not in carried)
+    if missing:
+        raise PatchError(f"{name} of {module} uses {', '.join(missing)} of its class, for which the table has no row")
 
 
 def _rewrite(node, source, module, target, aliases):

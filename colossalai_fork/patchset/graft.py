@@ -16,7 +16,8 @@ def graft(source, root, file, rows):
         rows (list): the rows of the replacement table that name this file, in the order in which they are to be done.
 
     Returns:
-        str: the file's new text. What the rows do not name, and no import has to change for, is as before, byte for byte.
+        str: the file's new text. What the rows do not name, and no import has to change for, is as before, byte for
+            byte.
 
     Raises:
         PatchError: if the functions do not fit this file.
@@ -78,19 +79,16 @@ def _place(module, source, row, statement):
     statement = transplant.renamed(statement, name)
     if not owner:
         return _place_sibling(module, name, statement, row.file)
-    return transplant.add_method(module, owner, statement, after=_methods_before(source, row))
+    return transplant.add_method(module, owner, statement, *_neighbours(source, row))
 
 
-def _methods_before(source, row):
-    # A method that is added stands where the fork has it: behind the nearest method above it that upstream has, too.
+def _neighbours(source, row):
+    # A method that is added stands where the fork has it: between the nearest methods that upstream has, too.
     owner, _, name = row.our_name.rpartition(".")
     fork_class = transplant.find(transplant.parse(source.text(row.our_module), row.our_module), owner)
-    above = []
-    for node in fork_class.body.body:
-        if name in transplant.defined_by(node):
-            return above
-        above[:0] = sorted(transplant.defined_by(node))
-    return above
+    methods = [method for node in fork_class.body.body for method in sorted(transplant.defined_by(node))]
+    position = methods.index(name)
+    return methods[:position][::-1], methods[position + 1 :]
 
 
 def _place_sibling(module, name, statement, file):
@@ -117,9 +115,8 @@ def _add_imports(text, wanted, target, origins):
         elif item.bound not in present:
             missing.append(_as_written(item, target, origins))
         elif _origin(present[item.bound], target, origins) != _origin(item, target, origins):
-            raise PatchError(
-                f"{target} takes {item.bound} from {present[item.bound].module}; carried code needs the one of {item.module}"
-            )
+            theirs = present[item.bound].module
+            raise PatchError(f"{target} takes {item.bound} from {theirs}; carried code needs the one of {item.module}")
     return imports.add(text, missing)
 
 

@@ -94,8 +94,8 @@ def _describe(tree, row, found):
 
 
 def _texts_that_may_be_known(tree, row):
-    # Fingerprints recognise a function but cannot show it: the text to compare with comes from the checkout's own past, or else
-    # from an installed ColossalAI.
+    # Fingerprints recognise a function but cannot show it: the text to compare with comes from the checkout's own
+    # past, or else from an installed ColossalAI.
     yield from tree.earlier_texts(row.file)
     installed = importlib.util.find_spec("colossalai")
     for location in installed.submodule_search_locations or () if installed else ():

@@ -95,8 +95,8 @@ class Origins:
             name (str): the name.
 
         Returns:
-            tuple[str, str | None]: module and name as defined there; the name is None for a module itself. What lies outside the
-                tree is returned as given.
+            tuple[str, str | None]: module and name as defined there; the name is None for a module itself. What lies
+                outside the tree is returned as given.
         """
         if self.file(f"{module}.{name}") is not None:
             return f"{module}.{name}", None

@@ -1,4 +1,5 @@
-"""The series as it lies in ``patches/``: the order of the patches, their titles and texts, and the tests that they carry."""
+"""The series as it lies in ``patches/``: the order of the patches, their titles and texts, and the tests that they
+carry."""
 
 import configparser
 import dataclasses

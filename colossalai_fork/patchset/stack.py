@@ -4,7 +4,7 @@ import ast
 import dataclasses
 
 from . import imports, transplant
-from .carry import carry_module, imported_new_modules, in_upstream_words
+from .carry import carry_module, check_table, imported_new_modules, in_upstream_words
 from .errors import DriftError, PatchError
 from .graft import finish, graft
 from .known import CHANGED, OURS, survey
@@ -66,6 +66,7 @@ def build(series, source, tree, scratch, identity, date=None):
     findings = survey(source, tree, source.rows)
     done = applied(series, findings)
     refuse_drift(findings)
+    check_table(source)
     root = tree.copy(scratch)
     commits = []
     for patch in series.patches:

@@ -87,8 +87,8 @@ def replace(module, qualified_name, statement):
     Args:
         module (libcst.Module): the file.
         qualified_name (str): the function or method to replace.
-        statement (libcst.CSTNode): what to put there; it takes the name of what it replaces, and the comment lines right
-            above either of them go and come with it.
+        statement (libcst.CSTNode): what to put there; it takes the name of what it replaces, and the comment lines
+            right above either of them go and come with it.
 
     Returns:
         libcst.Module: the changed file.
@@ -106,14 +106,16 @@ def replace(module, qualified_name, statement):
     )
 
 
-def add_method(module, class_name, statement, after=()):
+def add_method(module, class_name, statement, after=(), before=()):
     """Add a method to a class.
 
     Args:
         module (libcst.Module): the file.
         class_name (str): the class.
         statement (libcst.FunctionDef): the method.
-        after (list[str]): methods to stand behind, the most wanted first; at the end of the class if it has none of them.
+        after (list[str]): methods to stand behind, the most wanted first.
+        before (list[str]): methods to stand before if the class has none of those. If it has none of these either, the
+            method goes to the end of the class.
 
     Returns:
         libcst.Module: the changed file.
@@ -122,10 +124,22 @@ def add_method(module, class_name, statement, after=()):
     statement = statement.with_changes(leading_lines=[_BLANK, *own])
 
     def insert(body):
+        places = {name: position for position, node in enumerate(body) for name in defined_by(node)}
         for name in after:
-            for position, node in enumerate(body):
-                if name in defined_by(node):
-                    return [*body[: position + 1], statement, *body[position + 1 :]]
+            if name in places:
+                position = places[name] + 1
+                return [*body[:position], statement, *body[position:]]
+        for name in before:
+            if name in places:
+                position = places[name]
+                kept, attached = _split_lines(body[position].leading_lines)
+                follower = body[position].with_changes(leading_lines=[_BLANK, *attached])
+                return [
+                    *body[:position],
+                    statement.with_changes(leading_lines=[*kept, *own]),
+                    follower,
+                    *body[position + 1 :],
+                ]
         return [*body, statement]
 
     if find(module, class_name) is None:
@@ -139,7 +153,8 @@ def add_before(module, statement, position):
     Args:
         module (libcst.Module): the file.
         statement (libcst.CSTNode): what to add.
-        position (int): index in the module's body of the statement that it shall stand before; the length of the body for the end.
+        position (int): index in the module's body of the statement that it shall stand before; the body's length for
+            the end.
 
     Returns:
         libcst.Module: the changed file.

@@ -1,4 +1,5 @@
-"""A ColossalAI source tree, git checkout or unpacked sdist, that is read and never written, and a scratch copy of it."""
+"""A ColossalAI source tree, git checkout or unpacked sdist, that is read and never written, and a scratch copy of
+it."""
 
 import os
 import pathlib
@@ -17,7 +18,7 @@ def git(root, *arguments, isolated=False, env=None):
     Args:
         root (pathlib.Path): the repository.
         *arguments (str): the command line behind ``git``.
-        isolated (bool): whether to keep the user's and the machine's git settings out, so that the result does not depend on them.
+        isolated (bool): whether to keep the user's and the machine's git settings out of the result.
         env (dict[str, str] | None): more environment variables.
 
     Returns:
