@@ -6,7 +6,13 @@ from typing import List
 
 
 class ContractViolation(AssertionError):
-    """The checkpoint IO class under test broke a promise of the contract."""
+    """The checkpoint IO class under test broke a promise of the contract.
+
+    Attributes:
+        in_step (bool): whether every rank raises this, at the same place.
+    """
+
+    in_step = False
 
 
 class NotApplicable(Exception):
@@ -35,12 +41,14 @@ class RankOutcome:
         status (Status): how it ended there.
         text (str): the reason, a traceback or the stacks of a rank that hung.
         output (str): what the rank printed while the case ran.
+        in_step (bool): whether every rank ended the case at the same place, so that its process can go on.
     """
 
     rank: int
     status: Status
     text: str = ""
     output: str = ""
+    in_step: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +74,11 @@ class Outcome:
             if status in found:
                 return status
         return Status.HELD
+
+    @property
+    def reusable(self):
+        """Whether the processes can run another case: no rank may wait for what another will never send."""
+        return all(rank.in_step for rank in self.ranks) and len({rank.status for rank in self.ranks}) == 1
 
     def describe(self):
         """Say what happened on which rank.

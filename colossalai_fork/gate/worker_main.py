@@ -155,6 +155,7 @@ def _run(call, seat):
 
     torch.manual_seed(0)
     start = os.path.getsize(seat.output_file)
+    in_step = True
     try:
         instance = call.resolve()()
         instance.rank, instance.directory = seat.rank, call.directory
@@ -163,15 +164,16 @@ def _run(call, seat):
     except NotApplicable as reason:
         status, text = Status.NOT_APPLICABLE, str(reason)
     except ContractViolation as violation:
-        status, text = Status.VIOLATED, _describe(violation)
+        status, text, in_step = Status.VIOLATED, _describe(violation), violation.in_step
     except BaseException as error:  # a case may end in anything, pytest's own exceptions and SystemExit included
         skipped = type(error).__name__ == "Skipped"
         status, text = (Status.NOT_APPLICABLE, str(error)) if skipped else (Status.BROKEN, _describe(error))
+        in_step = skipped
     gc.collect()
     sys.stdout.flush()
     sys.stderr.flush()
     output = "" if status in (Status.HELD, Status.NOT_APPLICABLE) else _read_from(seat.output_file, start)
-    return RankOutcome(seat.rank, status, text, output)
+    return RankOutcome(seat.rank, status, text, output, in_step)
 
 
 def _describe(error):

@@ -136,7 +136,7 @@ class WorkerSet:
             grace (float): seconds the others get after one rank has failed.
 
         Returns:
-            Outcome: what came of it. After anything but a case that held or does not apply, the set is closed.
+            Outcome: what came of it. The set is closed unless all ranks ended the case at the same place.
         """
         pending = {}
         outcomes = {}
@@ -162,8 +162,8 @@ class WorkerSet:
                     if outcomes[rank].status not in (Status.HELD, Status.NOT_APPLICABLE):
                         ends = min(ends, time.monotonic() + grace)
         outcome = Outcome([outcomes[rank] for rank in range(self.world_size)])
-        if outcome.status not in (Status.HELD, Status.NOT_APPLICABLE):
-            # The ranks may be out of step: a collective of the failed case must not meet one of the next.
+        if not outcome.reusable:
+            # A collective of the failed case must not meet one of the next.
             self.close()
         return outcome
 

@@ -1,0 +1,138 @@
+"""How ColossalAI's plugins make models and optimizers of a recipe, and which part of the saved state a rank holds."""
+
+import torch
+
+from .contract import OptimizerLoadContract
+from .subjects import Subject, Weights, make_optimizer
+
+
+class GeneralContract(OptimizerLoadContract):
+    """GeneralCheckpointIO: a plain model and a plain optimizer in one process."""
+
+    class_under_test = "GeneralCheckpointIO"
+
+    def checkpoint_io(self):
+        from colossalai.checkpoint_io import GeneralCheckpointIO
+
+        return GeneralCheckpointIO()
+
+    def build(self, seed=1, recipe=None):
+        recipe = recipe or self.recipe()
+        model = Weights(recipe.shapes, seed, recipe.dtype)
+        optimizer = make_optimizer(recipe, list(model.parameters()))
+
+        def train(seed, ids):
+            optimizer.zero_grad()
+            model(seed, ids).backward()
+            optimizer.step()
+
+        shapes = dict(enumerate(recipe.shapes))
+        return Subject(recipe, model, optimizer, optimizer, shapes, recipe.groups, train)
+
+
+class BoosterContract(OptimizerLoadContract):
+    """A configuration that a Booster plugin makes."""
+
+    distributed = True
+
+    def plugin(self):
+        """Make the plugin.
+
+        Returns:
+            Plugin: the plugin.
+        """
+        raise NotImplementedError
+
+    def checkpoint_io(self):
+        return self.plugin().get_checkpoint_io()
+
+    def build(self, seed=1, recipe=None):
+        from colossalai.booster import Booster
+
+        recipe = recipe or self.recipe()
+        model = Weights(recipe.shapes, seed, recipe.dtype)
+        optimizer = make_optimizer(recipe, list(model.parameters()))
+        plugin = self.plugin()
+        booster = Booster(plugin=plugin)
+        model, optimizer, *_ = booster.boost(model, optimizer)
+
+        def train(seed, ids):
+            # Other data on every rank, as in data-parallel training.
+            loss = model(1000 * seed + self.rank, ids)
+            booster.backward(loss, optimizer)
+            optimizer.step()
+            optimizer.zero_grad()
+
+        shapes = dict(enumerate(recipe.shapes))
+        return Subject(
+            recipe, model, optimizer, optimizer.unwrap(), shapes, recipe.groups, train, plugin.get_checkpoint_io()
+        )
+
+
+class TorchDDPContract(BoosterContract):
+    """TorchDDPCheckpointIO: every rank holds the whole state."""
+
+    class_under_test = "TorchDDPCheckpointIO"
+
+    def plugin(self):
+        from colossalai.booster.plugin import TorchDDPPlugin
+
+        return TorchDDPPlugin(find_unused_parameters=True)
+
+
+class LowLevelZeroContract(BoosterContract):
+    """LowLevelZeroCheckpointIO: every parameter is flattened, padded and dealt to the ranks in equal slices.
+
+    Attributes:
+        stage (int): ZeRO stage.
+        precision (str): precision of the working parameters; the slices are held in float32.
+        offload (bool): whether the slices and their state are held in host memory.
+        extra_data_parallel (int): size of the outer data-parallel groups.
+    """
+
+    class_under_test = "LowLevelZeroCheckpointIO"
+    by_position = False
+    cuts = True
+    whole_optimizers = False
+    stage = 1
+    precision = "bf16"
+    offload = False
+    extra_data_parallel = 1
+
+    def plugin(self):
+        from colossalai.booster.plugin import LowLevelZeroPlugin
+
+        return LowLevelZeroPlugin(
+            stage=self.stage,
+            precision=self.precision,
+            cpu_offload=self.offload,
+            initial_scale=8.0,
+            extra_dp_size=self.extra_data_parallel,
+        )
+
+    def state_dtype(self, recipe):
+        return torch.float32
+
+    def local_state(self, subject, saved):
+        state = {
+            param_id: {key: self.slice_of(subject.shapes.get(param_id), value) for key, value in entries.items()}
+            for param_id, entries in saved["state"].items()
+        }
+        return {**saved, "state": state}
+
+    def slice_of(self, shape, value):
+        """This rank's slice of a value that has the parameter's shape; anything else is kept whole.
+
+        Args:
+            shape (Optional[Shape]): global shape of the parameter.
+            value (object): a value of its state.
+
+        Returns:
+            object: the slice.
+        """
+        if not isinstance(value, torch.Tensor) or value.dim() == 0 or tuple(value.shape) != shape:
+            return value
+        length = -(-value.numel() // self.world_size)
+        padded = torch.zeros(length * self.world_size, dtype=value.dtype)
+        padded[: value.numel()] = value.reshape(-1)
+        return padded[length * self.rank : length * (self.rank + 1)].clone()

@@ -1,0 +1,7 @@
+"""The contract for GeneralCheckpointIO."""
+
+from .configurations import GeneralContract
+
+
+class TestGeneral(GeneralContract):
+    """One process."""

@@ -1,0 +1,15 @@
+"""The contract for TorchDDPCheckpointIO."""
+
+from .configurations import TorchDDPContract
+
+
+class TestTorchDDPAlone(TorchDDPContract):
+    """One process."""
+
+    world_size = 1
+
+
+class TestTorchDDP(TorchDDPContract):
+    """Two processes."""
+
+    world_size = 2
