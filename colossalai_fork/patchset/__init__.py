@@ -3,7 +3,9 @@
     names        which module-level names a piece of source uses, imports and defines (pure functions of text)
     modules      what a dotted module name means: files, relative imports, where a re-exported name was defined
     transplant   puts a function or method into a source file and leaves its neighbours byte for byte
+    graft        puts several of them into one file
     imports      adds the imports that a file now needs, takes out those that it no longer needs
+    source       where the fork's code lies and where each part of it goes
     carry        the fork's code in upstream's words: functions with what they need, and whole new modules
     known        is upstream's function one that we know, and if not, what changed
     series       the patches in order, with titles, texts and tests
@@ -11,6 +13,8 @@
     stack        the commits, made in a scratch clone
     export       the commits as files for ``git am``, with texts for the pull requests
     apply        the commits on a branch of a checkout
+    check        does the series fit a tree
+    project      this project's own series and code
 
 Needs the ``patch`` extra (libcst, isort) and git.
 """

@@ -15,7 +15,7 @@ def apply(series, source, tree, branch=None):
 
     Args:
         series (series.Series): the series.
-        source (carry.Source): the fork's code.
+        source (source.Source): the fork's code.
         tree (tree.Tree): a git checkout of ColossalAI.
         branch (str | None): the branch to make; the series' own name for it if None.
 

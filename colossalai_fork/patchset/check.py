@@ -25,7 +25,7 @@ def check(series, source, tree):
 
     Args:
         series (series.Series): the series.
-        source (carry.Source): the fork's code.
+        source (source.Source): the fork's code.
         tree (tree.Tree): upstream's sources.
 
     Returns:

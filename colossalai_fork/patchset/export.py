@@ -16,7 +16,7 @@ def export(series, source, tree, output, only=None):
 
     Args:
         series (series.Series): the series.
-        source (carry.Source): the fork's code.
+        source (source.Source): the fork's code.
         tree (tree.Tree): upstream's sources; they are not changed. For a checkout its last commit counts.
         output (pathlib.Path): the directory to write to; made if absent.
         only (str | None): name of the one patch to write; all if None. It is made on top of those before it.

@@ -10,7 +10,7 @@ def graft(source, root, file, rows):
     """Rewrite one upstream file.
 
     Args:
-        source (carry.Source): the fork's code.
+        source (source.Source): the fork's code.
         root (pathlib.Path): the upstream tree.
         file (str): the file, relative to the root.
         rows (list): the rows of the replacement table that name this file, in the order in which they are to be done.
@@ -49,7 +49,7 @@ def finish(source, root, file, before, after):
     """Bring a changed file's imports in order.
 
     Args:
-        source (carry.Source): the fork's code.
+        source (source.Source): the fork's code.
         root (pathlib.Path): the upstream tree, with the file as it was before.
         file (str): the file, relative to the root.
         before (str): its text before the change.

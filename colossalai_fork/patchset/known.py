@@ -34,7 +34,7 @@ def survey(source, tree, rows):
     """Look at every place that the series would change.
 
     Args:
-        source (carry.Source): the fork's code.
+        source (source.Source): the fork's code.
         tree (tree.Tree): upstream's sources.
         rows (list): rows of the replacement table.
 

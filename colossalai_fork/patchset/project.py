@@ -3,7 +3,7 @@
 import pathlib
 
 from . import series as series_module
-from .carry import Source
+from .source import Source
 
 
 def series():
@@ -19,7 +19,7 @@ def source():
     """Find the project's own code.
 
     Returns:
-        carry.Source: the package that goes upstream, and the table of what it replaces there.
+        source.Source: the package that goes upstream, and the table of what it replaces there.
     """
     from ..overlay.table import REPLACEMENTS
 

@@ -49,7 +49,7 @@ def build(series, source, tree, scratch, identity, date=None):
 
     Args:
         series (series.Series): the series.
-        source (carry.Source): the fork's code.
+        source (source.Source): the fork's code.
         tree (tree.Tree): upstream's sources.
         scratch (pathlib.Path): an empty directory.
         identity (tuple[str, str]): author and committer.
@@ -98,7 +98,7 @@ def write(patch, source, root):
 
     Args:
         patch (series.Patch): the patch.
-        source (carry.Source): the fork's code.
+        source (source.Source): the fork's code.
         root (pathlib.Path): the tree, which has the patches before this one.
 
     Returns:
