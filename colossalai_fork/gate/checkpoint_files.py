@@ -108,7 +108,7 @@ class CheckpointFiles:
             str(param_id): name
             for name, states in self.shards.items()
             for param_id, state in states.items()
-            if state or not is_safetensors(layout)
+            if not is_safetensors(layout) or any(value is not None for value in state.values())
         }
         self.metadata = {"param_groups": GROUP_FILE, "total_size": 0}
 

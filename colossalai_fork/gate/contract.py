@@ -12,10 +12,18 @@ Subclass :class:`OptimizerLoadContract` in a test module, say what your class is
             ...
 """
 
+from .cases_damage import DamageCases
+from .cases_native import NativeCases
+from .cases_own_files import OwnFilesCases
+from .cases_ranks import RankCases
+from .cases_refusing import RefusingCases
 from .cases_replacing import ReplacingCases
+from .cases_resources import ResourceCases
 
 __all__ = ["OptimizerLoadContract"]
 
 
-class OptimizerLoadContract(ReplacingCases):
+class OptimizerLoadContract(
+    ReplacingCases, NativeCases, OwnFilesCases, RefusingCases, DamageCases, RankCases, ResourceCases
+):
     """All cases. What a subclass may say of itself is in :class:`contract_base.ContractBase`."""

@@ -76,6 +76,14 @@ class ContractBase:
         by_position (bool): whether saved ids are labels, and what counts is their position in the groups.
         cuts (bool): whether a rank keeps a part of the state only.
         whole_optimizers (bool): whether optimizers whose state is not elementwise (LBFGS, Adafactor) can be used.
+        upstream_one_file_is_native (bool): whether unmodified ColossalAI loads a checkpoint of one file natively.
+        replaces_entries (bool): whether unmodified ColossalAI replaces what a parameter has by what it is saved with.
+        upstream_counts_groups (bool): whether unmodified ColossalAI compares saved groups with the present ones.
+        keeps_names (bool): whether the torch optimizer keeps the names of parameters.
+        accepts_flat_state (bool): whether checkpoints may hold the state of a parameter flattened.
+        loads_numpy_numbers (bool): whether numbers of numpy in a group are loaded; they are refused otherwise.
+        allows_empty_groups (bool): whether a group may have no parameters.
+        linear_in_parameters (bool): whether optimizers of many thousand parameters can be built in no time.
         rank, directory: on a worker, its rank and a directory that the ranks of the case share.
     """
 
@@ -89,8 +97,14 @@ class ContractBase:
     by_position = True
     cuts = False
     whole_optimizers = True
-    # unmodified ColossalAI hands a checkpoint of one file to torch, or to something that ends there
     upstream_one_file_is_native = True
+    replaces_entries = True
+    upstream_counts_groups = True
+    keeps_names = True
+    accepts_flat_state = False
+    loads_numpy_numbers = True
+    allows_empty_groups = True
+    linear_in_parameters = True
     rank = 0
     directory = "."
 

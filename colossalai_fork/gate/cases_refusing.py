@@ -1,0 +1,236 @@
+"""Contract points 2 and 3: what does not fit the optimizer is refused before anything has changed."""
+
+import dataclasses
+
+import numpy
+import pytest
+import torch
+
+from .checkpoint_files import is_safetensors, is_sharded
+from .contract_base import ContractBase, case
+from .guards import any_of, groups_are_counted, one_file_goes_native
+from .observation import frozen
+
+
+def merged(groups):
+    """All parameters in one group.
+
+    Args:
+        groups (list): saved groups.
+
+    Returns:
+        list: one group.
+    """
+    return [{**groups[0], "params": [each for group in groups for each in group["params"]]}]
+
+
+def moved(groups):
+    """The last parameter of the first group put first in the second.
+
+    Args:
+        groups (list): saved groups.
+
+    Returns:
+        list: as many groups, of other sizes.
+    """
+    first, second, *rest = ({**group, "params": list(group["params"])} for group in groups)
+    second["params"].insert(0, first["params"].pop())
+    return [first, second, *rest]
+
+
+def split(groups):
+    """The first group in two.
+
+    Args:
+        groups (list): saved groups.
+
+    Returns:
+        list: one group more.
+    """
+    ids = groups[0]["params"]
+    return [{**groups[0], "params": ids[:1]}, {**groups[0], "params": ids[1:]}, *groups[1:]]
+
+
+def shorter(groups):
+    """The last parameter left out.
+
+    Args:
+        groups (list): saved groups.
+
+    Returns:
+        list: as many groups.
+    """
+    return [*groups[:-1], {**groups[-1], "params": groups[-1]["params"][:-1]}]
+
+
+def an_id_and_shape(subject):
+    """A parameter with more than one element and more than one dimension.
+
+    Args:
+        subject (Subject): the subject.
+
+    Returns:
+        Tuple[int, Shape]: its id and shape.
+    """
+    return next((each, shape) for each, shape in subject.shapes.items() if len(shape) > 1 and shape[0] > 1)
+
+
+class RefusingCases(ContractBase):
+    """Checkpoints that are sound, but not this optimizer's."""
+
+    @pytest.mark.parametrize("change", [merged, moved, split, shorter], ids=lambda change: change.__name__)
+    @case(2, 3, rows=(6,), guard=groups_are_counted)
+    def test_other_groups(self, layout, change):
+        subject = self.trained()
+        saved = self.saved()
+        self.require(len(saved["param_groups"]) > 1, "the configuration has one group")
+        files = self.files(saved, layout)
+        files.groups = change(files.groups)
+        self.must_refuse(subject, self.write(files), ["group"], kinds=ValueError)
+
+    @pytest.mark.parametrize("new_shape", ["shorter", "longer", "transposed", "another dimension", "flat", "a number"])
+    @case(2, 3, rows=(8,))
+    def test_state_of_another_shape(self, layout, new_shape):
+        subject = self.trained()
+        saved = self.saved()
+        param_id, shape = an_id_and_shape(subject)
+        value = saved["state"][param_id]["exp_avg"]
+        wrong = {
+            "shorter": value[: shape[0] - 1],
+            "longer": torch.cat([value, value]),
+            "transposed": value.transpose(0, -1).contiguous(),
+            "another dimension": value[None],
+            "flat": value.flatten(),
+            "a number": value.flatten()[0],
+        }[new_shape]
+        self.require(new_shape != "flat" or not self.accepts_flat_state, "upstream writes such state itself")
+        saved["state"][param_id]["exp_avg"] = wrong.clone()
+        files = self.files(saved, layout)
+        mentions = ["exp_avg", param_id, shape, tuple(wrong.shape)]
+        self.must_refuse(subject, self.write(files), mentions, kinds=ValueError)
+
+    @case(2, 3, rows=(8,))
+    def test_state_of_a_vector_one_element_too_long(self, layout):
+        subject = self.trained()
+        saved = self.saved()
+        param_id = next(each for each, shape in subject.shapes.items() if len(shape) == 1 and shape[0] > 1)
+        size = subject.shapes[param_id][0]
+        saved["state"][param_id]["exp_avg_sq"] = torch.ones(size + 1)
+        self.must_refuse(
+            subject, self.write(self.files(saved, layout)), ["exp_avg_sq", param_id, (size,), (size + 1,)], kinds=ValueError
+        )
+
+    @case(2, rows=(8, 19))
+    def test_all_problems_at_once(self, layout):
+        subject = self.trained()
+        saved = self.saved()
+        for param_id in (0, 2):
+            saved["state"][param_id]["exp_avg"] = torch.ones(99)
+        files = self.files(saved, layout)
+        del files.groups[0]["betas"]
+        self.must_refuse(subject, self.write(files), [(99,), "betas", 0, 2], kinds=ValueError)
+
+    @case(2, 3, rows=(16,))
+    def test_file_of_another_optimizer_class(self, layout):
+        subject = self.trained()
+        recipe = self.recipe(optimizer="SGD", options={"momentum": 0.9})
+        saved = self.saved(recipe)
+        self.must_refuse(subject, self.write(self.files(saved, layout)), ["betas", "eps"], kinds=ValueError)
+
+    @pytest.mark.parametrize("key", ["lr", "betas", "eps", "weight_decay"])
+    @case(2, 3, rows=(16,))
+    def test_group_key_that_nothing_fills(self, layout, key):
+        subject = self.trained()
+        saved = self.saved()
+        files = self.files(saved, layout)
+        del files.groups[1][key]
+        self.must_refuse(subject, self.write(files), [key], kinds=ValueError)
+
+    @case(2, 3, rows=(20,))
+    def test_id_in_no_group(self, layout):
+        subject = self.trained()
+        saved = self.saved()
+        saved["state"][77] = frozen(saved["state"][0])
+        self.must_refuse(subject, self.write(self.files(saved, layout)), [77])
+
+    @case(2, 3, rows=(20,))
+    def test_id_that_is_no_number(self, layout):
+        self.require(not is_safetensors(layout) or is_sharded(layout), "there is only the state")
+        subject = self.trained()
+        saved = self.saved()
+        files = self.files(saved, layout)
+        files.groups[0]["params"] = ["first", *files.groups[0]["params"][1:]]
+        self.must_refuse(subject, self.write(files), ["first"])
+
+    @case(2, 3, rows=(20,))
+    def test_id_twice_in_the_groups(self, layout):
+        subject = self.trained()
+        files = self.files(self.saved(), layout)
+        ids = files.groups[0]["params"]
+        files.groups[0]["params"] = [ids[0], *ids[:-1]]
+        self.must_refuse(subject, self.write(files), [ids[0]])
+
+    @case(2, 3, rows=(8,))
+    def test_state_that_is_no_mapping(self, layout):
+        self.require(not is_safetensors(layout), "safetensors stores entries of mappings only")
+        subject = self.trained()
+        saved = self.saved()
+        saved["state"][0] = torch.ones(subject.shapes[0])
+        self.must_refuse(subject, self.write(self.files(saved, layout)), [0])
+
+    @case(2, 3, rows=(7,))
+    def test_parameter_names_in_another_order(self, layout):
+        self.require(self.names_parameters(), "this torch has no names of parameters, or the class keeps none")
+        recipe = self.recipe(shapes=((4, 3), (4, 3), (2, 3), (7,)), named=True)
+        subject = self.trained(recipe=recipe)
+        saved = self.saved(recipe)
+        files = self.files(saved, layout)
+        names = files.groups[0]["param_names"]
+        files.groups[0]["param_names"] = names[::-1]
+        self.must_refuse(subject, self.write(files), names, kinds=ValueError)
+
+    @case(1, rows=(7,), guard=one_file_goes_native)
+    def test_renamed_parameters(self, layout):
+        self.require(self.names_parameters(), "this torch has no names of parameters, or the class keeps none")
+        recipe = self.recipe(named=True)
+        subject = self.trained(recipe=recipe)
+        saved = self.saved(recipe, ids=(0, 1))
+        for group in saved["param_groups"]:
+            group["param_names"] = [f"module.{name}" for name in group["param_names"]]
+        self.must_replace(subject, saved, self.write(self.files(saved, layout)))
+
+    @case(2, rows=(22,))
+    def test_numpy_number_in_a_group(self, layout):
+        subject = self.trained()
+        files = self.files(self.saved(), layout)
+        for group in files.groups:
+            group["lr"] = numpy.float64(0.125)
+        # Loading it and refusing it are both right, as long as all versions of torch do the same.
+        if self.loads_numpy_numbers:
+            self.must_replace(subject, {**self.saved(), "param_groups": files.groups}, self.write(files))
+        else:
+            self.must_refuse(subject, self.write(files), ["numpy"])
+
+    @case(1, guard=any_of(one_file_goes_native, lambda contract, arguments: None))
+    def test_ids_are_labels(self, layout):
+        self.require(self.by_position, "this class has ids of its own")
+        subject = self.trained()
+        saved = self.saved(ids=(0, 1, 2))
+        labels = {param_id: 10 * param_id + 5 for group in saved["param_groups"] for param_id in group["params"]}
+        saved["state"] = {labels[param_id]: state for param_id, state in saved["state"].items()}
+        for group in saved["param_groups"]:
+            group["params"] = [labels[param_id] for param_id in group["params"]]
+        self.must_replace(subject, saved, self.write(self.files(saved, layout)))
+
+    def names_parameters(self):
+        """Whether torch optimizers keep names here, and this class too.
+
+        Returns:
+            bool: whether they do.
+        """
+        recipe = dataclasses.replace(self.recipe(), named=True)
+        try:
+            subject = self.build(recipe=recipe)
+        except (TypeError, ValueError, AttributeError):
+            return False
+        return self.keeps_names and "param_names" in subject.inner.param_groups[0]
