@@ -107,7 +107,7 @@ def pull_request(series, root, commit):
         title=patch.title,
         issue=patch.issue,
         body=patch.request.strip(),
-        size=_size_line(sizes(root, commit)),
+        size=size_line(sizes(root, commit)),
         place=f"{patch.number} of {len(series.patches)}",
     )
 
@@ -127,7 +127,8 @@ def _cover(series, root, commits):
     return string.Template(series.read("cover.md")).substitute(patches="\n".join(lines))
 
 
-def _size_line(size):
+def size_line(size):
+    """Write what :func:`sizes` counted."""
     return (
         f"+{size['existing'][0]} −{size['existing'][1]} lines in existing files, "
         f"{size['new'][0]} lines in new modules, {size['tests'][0]} lines of tests"

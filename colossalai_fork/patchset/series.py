@@ -23,6 +23,7 @@ class Patch:
         request (str): what the pull request says about it, between the lines that upstream's template asks for.
         issue (str): how it refers to upstream's issue, for example ``closed #6549``.
         tests (dict[str, pathlib.Path]): templates by the file that they become upstream.
+        contract (list[str]): files of the gate whose cases hold once the patch is in.
         removes (list[tuple[str, str]]): file and qualified name of what it leaves without use and therefore takes out.
     """
 
@@ -33,6 +34,7 @@ class Patch:
     request: str
     issue: str
     tests: dict
+    contract: list
     removes: list
 
 
@@ -115,7 +117,17 @@ def _patch(where, number, name, section):
         if not tests[f"tests/test_checkpoint_io/{line}"].is_file():
             raise PatchError(f"patch {name}: there is no test {line}")
     removes = [tuple(line.split(":")) for line in section.get("removes", "").split()]
-    return Patch(number, name, title, texts[_MESSAGE], texts[_REQUEST], section["issue"], tests, removes)
+    return Patch(
+        number,
+        name,
+        title,
+        texts[_MESSAGE],
+        texts[_REQUEST],
+        section["issue"],
+        tests,
+        section.get("contract", "").split(),
+        removes,
+    )
 
 
 def _sections(text, name):

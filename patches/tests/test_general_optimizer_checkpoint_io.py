@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn as nn
-from torch.optim import SGD, Adam, AdamW
-
 from colossalai.checkpoint_io import GeneralCheckpointIO
 from colossalai.checkpoint_io.utils import load_param_groups_into_optimizer, load_states_into_optimizer
 from colossalai.testing import check_state_dict_equal
+from torch.optim import SGD, Adam, AdamW
 
 # These tests need no accelerator: whatever a checkpoint holds, loading it must leave the optimizer as
 # torch.optim.Optimizer.load_state_dict would.

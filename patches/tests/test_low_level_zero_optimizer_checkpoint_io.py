@@ -1,14 +1,11 @@
 from copy import deepcopy
 from pathlib import Path
 
+import colossalai
 import pytest
 import torch
 import torch.distributed as dist
 import torch.nn as nn
-from torch.optim import SGD, Adam, NAdam
-from utils import shared_tempdir
-
-import colossalai
 from colossalai.accelerator import get_accelerator
 from colossalai.booster import Booster
 from colossalai.booster.plugin import LowLevelZeroPlugin
@@ -21,6 +18,8 @@ from colossalai.testing import (
     spawn,
 )
 from colossalai.utils import get_current_device
+from torch.optim import SGD, Adam, NAdam
+from utils import shared_tempdir
 
 
 class Model(nn.Module):
@@ -72,7 +71,9 @@ def check_loading_replaces_the_state(stage: int, offload: bool, shard: bool, low
         masters = [param.clone() for group in optimizer.optim.param_groups for param in group["params"]]
         booster.load_optimizer(optimizer, checkpoint, low_cpu_mem_mode=low_cpu_mem_mode)
         check_state_dict_equal(optimizer.optim.state_dict(), saved_optimizer.optim.state_dict())
-        for before, after in zip(masters, (param for group in optimizer.optim.param_groups for param in group["params"])):
+        for before, after in zip(
+            masters, (param for group in optimizer.optim.param_groups for param in group["params"])
+        ):
             assert torch.equal(before, after)
         train(booster, model, optimizer)
 

@@ -1,18 +1,17 @@
 from copy import deepcopy
 from pathlib import Path
 
+import colossalai
 import pytest
 import torch
 import torch.distributed as dist
 import torch.nn as nn
-from torch.optim import Adam
-from utils import shared_tempdir
-
-import colossalai
 from colossalai.booster import Booster
 from colossalai.booster.plugin import TorchDDPPlugin
 from colossalai.testing import check_state_dict_equal, parameterize, rerun_if_address_is_in_use, spawn
 from colossalai.utils import get_current_device
+from torch.optim import Adam
+from utils import shared_tempdir
 
 
 def boost(steps, with_gradient=(0, 1, 2, 3), lr=0.1):
