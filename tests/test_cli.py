@@ -26,7 +26,7 @@ def test_status_of_a_colossalai_that_fits(monkeypatch):
     )
     assert result.exit_code == 0, result.output
     assert "0.5.0" in result.output and "already fixed" in result.output
-    assert "apply() would replace 1 of 2 functions; the others are ours already." in result.output
+    assert "apply() would put in 1 of 2 functions; the others are ours already." in result.output
 
 
 @pytest.mark.parametrize("state", [State.UNKNOWN, State.MISSING])

@@ -1,5 +1,6 @@
 """Fingerprints: what counts and what does not, on text; and those of the table, on the installed colossalai."""
 
+import ast
 import importlib
 
 import pytest
@@ -69,6 +70,15 @@ def test_what_counts_and_where(old, new, changed):
 
 def test_digests_are_the_same_under_every_python():
     assert digest(FUNCTION) == "8b6ec6e93b0e 598e751e2cd9 03dcae777fbe 5334dff9061e"
+
+
+def test_empty_literals_in_f_strings_do_not_count():
+    # Python 3.12.1 parses f"{a:>{b}}" with an empty literal at the end of the format, others without.
+    def format_of(*values):
+        return fingerprint._dump(ast.JoinedStr([ast.Constant(">"), *values]))
+
+    name = ast.FormattedValue(ast.Name("b", ast.Load()), -1, None)
+    assert format_of(name, ast.Constant("")) == format_of(name) != format_of(name, ast.Constant(" "))
 
 
 def test_indentation_does_not_count():

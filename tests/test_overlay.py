@@ -1,5 +1,6 @@
 """The overlay on a small package that stands for upstream, so that every state of it can be made."""
 
+import functools
 import importlib
 import subprocess
 import sys
@@ -64,8 +65,8 @@ OURS = {
         from upstream.loading import load as the_old_one
 
 
-        def load(value, *, step=2):
-            return value + step
+        def load(value, offset=0, *, step=2):
+            return value + offset + step
 
 
         def added():
@@ -263,6 +264,16 @@ def test_a_handle_from_before_a_revert_does_not_take_out_a_later_overlay(overlay
     assert user.use(1) == 3
 
 
+def test_a_handle_that_was_not_kept_does_not_outlive_a_revert(overlay):
+    from upstream import user
+
+    overlay.apply()
+    overlay.revert()
+    with overlay.apply():
+        assert user.use(1) == 3
+    assert user.use(1) == 2
+
+
 def test_status(overlay):
     assert states(overlay) == dict.fromkeys(REPLACED + ADDED, State.ORIGINAL)
     with overlay.apply():
@@ -329,8 +340,6 @@ def test_another_signature_is_unknown(overlay, folder):
 
 @pytest.mark.parametrize("wraps", [True, False])
 def test_what_somebody_else_put_there_is_refused(overlay, wraps):
-    import functools
-
     from upstream import loading
 
     original = loading.load
@@ -343,6 +352,17 @@ def test_what_somebody_else_put_there_is_refused(overlay, wraps):
         overlay.apply()
     loading.load = len
     with pytest.raises(OverlayError, match="no source for"):
+        overlay.apply()
+
+
+@pytest.mark.parametrize("name, kind", [("method", lambda f: f), ("static", staticmethod), ("prop", property)])
+def test_what_somebody_wrapped_around_a_method_is_refused(overlay, name, kind):
+    from upstream.loading import Loader
+
+    original = vars(Loader)[name]
+    function = original.fget if name == "prop" else getattr(original, "__func__", original)
+    setattr(Loader, name, kind(functools.wraps(function)(lambda *args: function(*args))))
+    with pytest.raises(OverlayError, match=f"Loader.{name} is unknown\n.*wrapped around"):
         overlay.apply()
 
 

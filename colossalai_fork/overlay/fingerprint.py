@@ -93,8 +93,7 @@ def source_of(value):
     Raises:
         SourceUnavailable: if there is none, as for builtins.
     """
-    function = getattr(value, "fget", None) or getattr(value, "__func__", value)
-    wrapper_count = 0
+    function, wrapper_count = (value.fget, 1) if isinstance(value, property) else (value, 0)
     while hasattr(function, "__wrapped__"):
         function = function.__wrapped__
         wrapper_count += 1
@@ -227,7 +226,8 @@ def _dump(node, without=()):
     if isinstance(node, ast.Constant):
         return f"{type(node.value).__name__} {ascii(node.value)}"
     if isinstance(node, ast.JoinedStr):
-        return f"JoinedStr({_dump(_merge_constants(node.values))})"
+        # Python 3.12 ends some f-strings with an empty literal.
+        return f"JoinedStr({_dump([value for value in node.values if getattr(value, 'value', None) != ''])})"
     if isinstance(node, list):
         return f"[{', '.join(_dump(item) for item in node)}]"
     if not isinstance(node, ast.AST):
@@ -240,19 +240,6 @@ def _dump(node, without=()):
         if name not in _IGNORED_FIELDS and name not in without and value is not None and value != []:
             fields.append(f"{name}={_dump(value)}")
     return f"{type(node).__name__}({', '.join(fields)})"
-
-
-def _merge_constants(values):
-    """Join neighbouring literal parts of an f-string: versions split them differently."""
-    merged = []
-    for value in values:
-        if isinstance(value, ast.Constant):
-            if merged and isinstance(merged[-1], ast.Constant):
-                value = ast.Constant(merged.pop().value + value.value)
-            if value.value == "":
-                continue
-        merged.append(value)
-    return merged
 
 
 def _digest(text):

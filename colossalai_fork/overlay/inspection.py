@@ -108,7 +108,7 @@ def look(row, is_installed):
 def _recognise(row, place):
     if place.present is ABSENT:
         if row.kind == "add":
-            return State.ORIGINAL, "not in upstream"
+            return State.ORIGINAL, "absent"
         return State.MISSING, f"{row.module} has no {row.name}"
     try:
         source = fingerprint.source_of(place.present)
