@@ -63,7 +63,7 @@ def bytes_read():
 class ResourceCases(ContractBase):
     """What loading may cost and touch."""
 
-    def _large(self, shards=8, elements=2**20):
+    def _large(self, shards=8, elements=2**19):
         recipe = self.recipe(
             optimizer="SGD",
             options={"momentum": 0.9},
@@ -103,7 +103,8 @@ class ResourceCases(ContractBase):
             error = self.load(subject, path)
         self.verdict([] if error is None else [f"refused a good checkpoint: {error}"])
         touched = max(bytes_read() - before, watch.mapped)
-        allowed = total / self.world_size + 2 * MIB
+        # The kernel maps file pages in clusters of up to 2 MiB, at both ends of a slice in each of the two files.
+        allowed = total / self.world_size + 8 * MIB
         self.verdict([] if touched <= allowed else [f"{touched} bytes of {total} were read, {allowed:.0f} allowed"])
 
     @case(6, rows=(30,))
@@ -118,6 +119,7 @@ class ResourceCases(ContractBase):
 
     @case(7, guard="unmodified ColossalAI walks over the shards once", deadline=120.0)
     def test_time_grows_linearly(self):
+        self.require(self.world_size == 1, "it is measured on one process, which has all parameters as well")
         self.require(self.linear_in_parameters, "the optimizer itself takes longer than that")
         seconds = {}
         for count in (3000, 12000):

@@ -6,6 +6,10 @@ from .contract import OptimizerLoadContract
 from .subjects import Subject, Weights, make_optimizer
 
 
+#: State that is one number for a parameter, whatever the parameter's shape.
+SCALARS = ("step", "mu_product", "mu", "eta", "count", "scale")
+
+
 class GeneralContract(OptimizerLoadContract):
     """GeneralCheckpointIO: a plain model and a plain optimizer in one process."""
 
@@ -34,6 +38,7 @@ class BoosterContract(OptimizerLoadContract):
     """A configuration that a Booster plugin makes."""
 
     distributed = True
+    _plugins = {}
 
     def plugin(self):
         """Make the plugin.
@@ -43,8 +48,18 @@ class BoosterContract(OptimizerLoadContract):
         """
         raise NotImplementedError
 
+    def shared_plugin(self):
+        """The plugin of all cases of this class: each new one would make process groups that are never closed.
+
+        Returns:
+            Plugin: the plugin.
+        """
+        if type(self) not in self._plugins:
+            self._plugins[type(self)] = self.plugin()
+        return self._plugins[type(self)]
+
     def checkpoint_io(self):
-        return self.plugin().get_checkpoint_io()
+        return self.shared_plugin().get_checkpoint_io()
 
     def build(self, seed=1, recipe=None):
         from colossalai.booster import Booster
@@ -52,7 +67,7 @@ class BoosterContract(OptimizerLoadContract):
         recipe = recipe or self.recipe()
         model = Weights(recipe.shapes, seed, recipe.dtype)
         optimizer = make_optimizer(recipe, list(model.parameters()))
-        plugin = self.plugin()
+        plugin = self.shared_plugin()
         booster = Booster(plugin=plugin)
         model, optimizer, *_ = booster.boost(model, optimizer)
 
@@ -115,22 +130,23 @@ class LowLevelZeroContract(BoosterContract):
 
     def local_state(self, subject, saved):
         state = {
-            param_id: {key: self.slice_of(subject.shapes.get(param_id), value) for key, value in entries.items()}
+            param_id: {key: self.slice_of(subject.shapes.get(param_id), key, value) for key, value in entries.items()}
             for param_id, entries in saved["state"].items()
         }
         return {**saved, "state": state}
 
-    def slice_of(self, shape, value):
+    def slice_of(self, shape, key, value):
         """This rank's slice of a value that has the parameter's shape; anything else is kept whole.
 
         Args:
             shape (Optional[Shape]): global shape of the parameter.
+            key (str): name of the value.
             value (object): a value of its state.
 
         Returns:
             object: the slice.
         """
-        if not isinstance(value, torch.Tensor) or value.dim() == 0 or tuple(value.shape) != shape:
+        if not isinstance(value, torch.Tensor) or tuple(value.shape) != shape or key in SCALARS:
             return value
         length = -(-value.numel() // self.world_size)
         padded = torch.zeros(length * self.world_size, dtype=value.dtype)
