@@ -5,6 +5,7 @@ the part that this rank keeps, so casting, defaults, hooks and subclasses behave
 """
 
 import contextlib
+import gc
 import zlib
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
@@ -75,12 +76,26 @@ def restore(
 
 def _attempt(action: Callable[[], None]) -> Tuple[List[Problem], Optional[Exception]]:
     try:
-        action()
+        with _collector_paused():
+            action()
     except CheckpointLoadError as error:
         return error.problems, error.__cause__
     except Exception as error:
         return [Problem("{}: {}".format(type(error).__name__, error), damaged=True)], error
     return [], None
+
+
+@contextlib.contextmanager
+def _collector_paused() -> Iterator[None]:
+    # A checkpoint of many parameters makes many containers, all of which stay. Walking them again and again to look for
+    # cycles takes about as long as the load itself.
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class _Loading:
@@ -130,7 +145,7 @@ class _Loading:
             self._states = self._read_all(plan.states())
         else:
             self._states = (
-                (param_id, param, {key: _owned(value, param, key) for key, value in state.items()})
+                (param_id, param, {key: _owned(value, self._cast_by_native(param), key) for key, value in state.items()})
                 for param_id, param, state in plan.states()
             )
 
@@ -148,7 +163,12 @@ class _Loading:
 
     def _native_is_overridden(self) -> bool:
         method = self.optimizer.load_state_dict
-        return getattr(method, "__func__", None) is not Optimizer.load_state_dict
+        # ColossalAI's own optimizers hand on what they are given, and look at the loaded state only.
+        handed_on = method.__module__.startswith("colossalai.nn.optimizer.")
+        return not handed_on and getattr(method, "__func__", None) is not Optimizer.load_state_dict
+
+    def _cast_by_native(self, param: Optional[torch.Tensor]) -> Optional[torch.Tensor]:
+        return param if param is not None and self.destination.state_dtype(param) == param.dtype else None
 
     def _read_all(self, states: Iterable[Entry]) -> List[Entry]:
         def read(entry: Entry) -> Entry:
@@ -169,7 +189,7 @@ class _Loading:
         # A hook may have changed anything. What it made is shaped like this rank's own parameters.
         problems: List[Problem] = []
         source = "the state dict that the load_state_dict pre-hooks made"
-        hooked = validate(in_memory(state_dict, source), Destination(self.optimizer), problems)
+        hooked = validate(in_memory(state_dict, source), self.destination.own_part(), problems)
         if problems or hooked is None:
             raise load_error(problems)
         return hooked
@@ -186,14 +206,18 @@ class _Loading:
             Exception: Whatever native code, or reading, raises. The caller empties the optimizer then.
         """
         self.optimizer.state.clear()
-        stream = _Stream(self._states)
+        stream = _Stream(self._states, self.destination)
         self._states = ()
         groups = [dict(group, params=_IdList(group["params"])) for group in self._groups]
         # A subclass may look up states as it likes, so it gets a dictionary of them.
         states = dict(stream.items()) if self._native_is_overridden() else stream
         with _hooks_held_back(self.optimizer):
             self.optimizer.load_state_dict({"state": states, "param_groups": groups})
-        stream.unwrap_texts(self.optimizer)
+        stream.release_kept()
+        if self.destination.empty_is_absent:
+            entries = list(self.optimizer.state.items())
+            for param in [key for key, state in entries if isinstance(key, torch.Tensor) and not state]:
+                del self.optimizer.state[param]
 
     def empty(self) -> None:
         """Leave no state, and the parameter groups as they were."""
@@ -228,8 +252,8 @@ class _IdList(list):
         return list(self)
 
 
-class _Text:
-    """A value that native code would take apart: it maps over every iterable, a text's characters included."""
+class _Kept:
+    """A value that native code must leave as it is: texts, which it takes apart, and dtypes that it does not know of."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -241,30 +265,34 @@ class _Stream(dict):
 
     Args:
         states (Iterable): Saved id, parameter and state of each entry; owned by this load.
+        destination (Destination): The optimizer.
     """
 
-    def __init__(self, states: Iterable[Entry]) -> None:
+    def __init__(self, states: Iterable[Entry], destination: Destination) -> None:
         super().__init__()
         self._states = states
-        self._texts: List[Tuple[torch.Tensor, str]] = []
+        self._destination = destination
+        self._kept: List[Tuple[torch.Tensor, str]] = []
 
     def items(self) -> Iterator[Tuple[Any, Dict[str, Any]]]:
         for param_id, param, state in self._states:
             if param is not None:
+                dtype = self._destination.state_dtype(param)
                 for key, value in state.items():
-                    if _holds_text(value):
-                        state[key] = _Text(value)
-                        self._texts.append((param, key))
+                    if dtype != param.dtype and isinstance(value, torch.Tensor) and key != "step":
+                        state[key] = _Kept(value.to(device=param.device, dtype=dtype))
+                    elif _holds_text(value):
+                        state[key] = _Kept(value)
+                    else:
+                        continue
+                    self._kept.append((param, key))
             yield param_id, state
 
-    def unwrap_texts(self, optimizer: Optimizer) -> None:
-        """
-        Args:
-            optimizer (Optimizer): The optimizer, loaded.
-        """
-        for param, key in self._texts:
-            state = optimizer.state[param]
-            if isinstance(state.get(key), _Text):
+    def release_kept(self) -> None:
+        """Put the values that were kept from native code where it has put their wrappers."""
+        for param, key in self._kept:
+            state = self._destination.optimizer.state[param]
+            if isinstance(state.get(key), _Kept):
                 state[key] = state[key].value
 
 

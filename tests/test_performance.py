@@ -1,0 +1,106 @@
+"""Time and memory, compared with upstream's loader in the same run."""
+
+import statistics
+import threading
+import time
+
+import colossalai.checkpoint_io as upstream
+import pytest
+import torch
+
+from colossalai_fork.checkpoint_io import GeneralCheckpointIO
+from colossalai_fork.gate import cpu_stand_in
+
+MEBIBYTE = 2**20
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    # Upstream's loader asks the accelerator to synchronise, which its CPU accelerator refuses.
+    with cpu_stand_in.stand_ins():
+        yield
+    torch.set_num_threads(before)
+
+
+def trained_adam(count, elements):
+    params = [torch.nn.Parameter(torch.zeros(elements)) for _ in range(count)]
+    optimizer = torch.optim.Adam(params)
+    for param in params:
+        param.grad = torch.ones(elements)
+    optimizer.step()
+    optimizer.zero_grad()
+    return optimizer
+
+
+def seconds(checkpoint_io, optimizer, path):
+    # Processor time: both loaders work from the page cache, and other test processes share the cores.
+    start = time.process_time()
+    checkpoint_io.load_optimizer(optimizer, str(path))
+    return time.process_time() - start
+
+
+def medians(checkpoint_ios, optimizer, path, repeats=5):
+    """Alternate, so that a slow moment of the machine hits every loader."""
+    times = [[seconds(checkpoint_io, optimizer, path) for checkpoint_io in checkpoint_ios] for _ in range(repeats)]
+    return [statistics.median(column) for column in zip(*times)]
+
+
+def test_many_small_parameters_load_no_slower_than_upstream(tmp_path):
+    optimizer = trained_adam(16_000, 2)
+    upstream.GeneralCheckpointIO().save_optimizer(optimizer, str(tmp_path), shard=True)
+    theirs, ours = medians([upstream.GeneralCheckpointIO(), GeneralCheckpointIO()], optimizer, tmp_path)
+    print(f"16,000 parameters: upstream {theirs:.2f} s, ours {ours:.2f} s")
+    assert ours <= theirs
+
+
+def test_time_grows_with_the_number_of_parameters_not_its_square(tmp_path):
+    times = []
+    for count in (8_000, 32_000):
+        optimizer = trained_adam(count, 2)
+        path = tmp_path / str(count)
+        GeneralCheckpointIO().save_optimizer(optimizer, str(path), shard=True)
+        times.append(medians([GeneralCheckpointIO()], optimizer, path, repeats=3)[0])
+    print(f"four times the parameters take {times[1] / times[0]:.1f} times as long")
+    assert times[1] < 8 * times[0]
+
+
+class PeakMemory:
+    """Measures how far anonymous memory rises above where it was."""
+
+    def __enter__(self):
+        self._done = threading.Event()
+        self._start = self.peak = self._now()
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception):
+        self._done.set()
+        self._thread.join()
+        self.rise = self.peak - self._start
+
+    def _watch(self):
+        while not self._done.wait(0.001):
+            self.peak = max(self.peak, self._now())
+
+    @staticmethod
+    def _now():
+        with open("/proc/self/status") as status:
+            return next(int(line.split()[1]) * 1024 for line in status if line.startswith("RssAnon"))
+
+
+@pytest.mark.parametrize("layout", ["sharded", "unsharded"])
+def test_a_gigabyte_of_state(tmp_path, layout):
+    optimizer = trained_adam(20, 6_250_000)
+    shard_size = 96
+    saver = upstream.GeneralCheckpointIO()
+    path = tmp_path / ("checkpoint" if layout == "sharded" else "state.bin")
+    saver.save_optimizer(optimizer, str(path), shard=layout == "sharded", size_per_shard=shard_size)
+    with PeakMemory() as memory:
+        GeneralCheckpointIO().load_optimizer(optimizer, str(path))
+    theirs, ours = medians([upstream.GeneralCheckpointIO(), GeneralCheckpointIO()], optimizer, path)
+    print(f"{layout}: {memory.rise / MEBIBYTE:.0f} MiB extra; upstream {theirs:.2f} s, ours {ours:.2f} s")
+    assert memory.rise <= shard_size * MEBIBYTE
+    assert ours <= 1.1 * theirs
