@@ -5,7 +5,7 @@ import importlib
 import click
 
 # To add a command, add its name here; ``colossalai_fork.cli.<name>`` must have a click command of that name.
-COMMANDS = ("status",)
+COMMANDS = ("demo", "status")
 
 
 class LazyGroup(click.Group):

@@ -1,0 +1,53 @@
+"""``colossalai-fork demo``: the fault in the installed ColossalAI and the fix, side by side."""
+
+import importlib.util
+import os
+
+import click
+
+from ..demo.schedule import Schedule
+
+EXTRA = "this command needs more packages: python -m pip install 'colossalai-fork[demo]'"
+
+
+@click.command()
+@click.option(
+    "--steps",
+    type=click.IntRange(20, 10000),
+    default=Schedule.steps,
+    show_default=True,
+    help="Steps of training after the checkpoint.",
+)
+@click.option(
+    "--plot",
+    "file",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, writable=True),
+    help="Draw the loss curves into FILE (.png, .svg, .pdf) instead of the terminal.",
+)
+def demo(steps, file):
+    """Show what ColossalAI's optimizer loaders leave behind, and that the fixed ones do not.
+
+    First the smallest case: an empty checkpoint loaded over an optimizer that has been used. Then a training run on two
+    processes, which goes back to an early checkpoint and on from there. Runs on CPU and takes less than a minute.
+
+    Exit status: 0 if all that it claims held, 1 if not.
+    """
+    # Before anything takes time.
+    needed = ("sklearn", "matplotlib") if file else ("sklearn",)
+    if any(importlib.util.find_spec(name) is None for name in needed):
+        raise click.ClickException(EXTRA)
+    if file and not os.path.isdir(os.path.dirname(os.path.abspath(file))):
+        raise click.BadParameter(f"the directory of {file} does not exist", param_hint="--plot")
+
+    from rich.console import Console
+
+    from ..demo.processes import ProcessFailed
+    from ..demo.show import show
+
+    try:
+        held = show(Console(), steps, file)
+    except ProcessFailed as error:
+        raise click.ClickException(str(error)) from error
+    if not held:
+        raise SystemExit(1)
