@@ -1,5 +1,7 @@
 """Puts functions and methods into a source file and takes them out, leaving every other byte as it was."""
 
+import functools
+
 import libcst as cst
 
 from .errors import PatchError
@@ -7,8 +9,9 @@ from .errors import PatchError
 _BLANK = cst.EmptyLine(indent=False)
 
 
+@functools.lru_cache(maxsize=256)
 def parse(source, name):
-    """Parse a source text.
+    """Parse a source text. Trees cannot be changed, so that each text is parsed once.
 
     Args:
         source (str): a whole module.

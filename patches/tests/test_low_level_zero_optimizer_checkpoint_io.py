@@ -55,6 +55,7 @@ def train(booster, model, optimizer, use_all=True):
     optimizer.zero_grad()
 
 
+@clear_cache_before_run()
 @parameterize("stage", [1, 2])
 @parameterize("offload", [False, True])
 @parameterize("shard", [False, True])
@@ -140,7 +141,6 @@ def check_a_state_of_another_shape_is_refused(stage: int, shard: bool):
         check_state_dict_equal(optimizer.optim.state_dict(), before)
 
 
-@clear_cache_before_run()
 def run_dist(rank, world_size, port):
     colossalai.launch(rank=rank, world_size=world_size, port=port, host="localhost")
     check_loading_replaces_the_state()
