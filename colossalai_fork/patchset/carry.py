@@ -139,25 +139,25 @@ def in_upstream_words(text, source, name):
 
 
 def imported_new_modules(source, texts):
-    """List the fork's new modules that carried texts import, directly or through each other.
+    """Carry the fork's new modules that carried texts import, directly or through each other.
 
     Args:
         source (Source): the fork's code.
         texts (dict[str, str]): carried sources by upstream module.
 
     Returns:
-        list[str]: the fork's module names, sorted.
+        dict[str, str]: their sources by the fork's module name, as :func:`carry_module` gives them.
     """
-    found, pending = set(), list(texts.items())
+    found, pending = {}, list(texts.items())
     while pending:
         importer, text = pending.pop()
         for imported in _everything_imported(text, importer):
             module = source.package + imported[len(source.upstream_package) :]
             wanted = imported.startswith(source.upstream_package + ".") and module not in found
             if wanted and Origins(source.root).file(module) is not None and not source.is_patchwork(module):
-                found.add(module)
-                pending.append((imported, carry_module(source, module)))
-    return sorted(found)
+                found[module] = carry_module(source, module)
+                pending.append((imported, found[module]))
+    return found
 
 
 def _everything_imported(text, importer):

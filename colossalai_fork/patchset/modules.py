@@ -126,7 +126,7 @@ def imported_from(root, module):
     last, found = module.rpartition(".")[2], set()
     for file in python_files(root):
         source = file.read_text(encoding="utf-8")
-        if last not in source:
+        if f"{last} import" not in source:
             continue
         importer = module_of(file.relative_to(root).as_posix())
         for node in ast.walk(ast.parse(source)):

@@ -4,7 +4,7 @@ import ast
 import dataclasses
 
 from . import imports, transplant
-from .carry import carry_module, check_table, imported_new_modules, in_upstream_words
+from .carry import check_table, imported_new_modules, in_upstream_words
 from .errors import DriftError, PatchError
 from .graft import finish, graft
 from .known import CHANGED, OURS, survey
@@ -113,9 +113,9 @@ def write(patch, source, root):
         texts[file] = graft(source, root, file, [row for row in rows if row.file == file])
     tests = {file: _test(source, root, file, template) for file, template in patch.tests.items()}
     importers = {module_of(file): text for file, text in [*texts.items(), *tests.items()]}
-    for module in imported_new_modules(source, importers):
+    for module, text in imported_new_modules(source, importers).items():
         file = source.upstream_of(module, None)[0].replace(".", "/") + ".py"
-        texts[file] = imports.sort(carry_module(source, module), root)
+        texts[file] = imports.sort(text, root)
         _refuse_other(root, file, texts[file])
     texts.update(tests)
     changed = {file: text for file, text in texts.items() if Tree(root).text(file) != text}
