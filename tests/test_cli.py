@@ -29,6 +29,12 @@ def test_status_of_a_colossalai_that_fits(monkeypatch):
     assert "apply() would put in 1 of 2 functions; the others are ours already." in result.output
 
 
+def test_status_of_a_fixed_colossalai(monkeypatch):
+    result = run_status(monkeypatch, Status("colossalai.a:save", "colossalai/a.py", State.ALREADY_FIXED, "", "series"))
+    assert result.exit_code == 0
+    assert "All of them are ours already." in result.output
+
+
 @pytest.mark.parametrize("state", [State.UNKNOWN, State.MISSING])
 def test_status_of_a_colossalai_that_does_not_fit(monkeypatch, state):
     detail = "@@ line 3 @@\n+    state[key] = value[0]"

@@ -113,6 +113,20 @@ def test_several_versions_are_told_apart_and_the_nearest_is_compared():
     ]
 
 
+def test_same_code_through_another_module():
+    def source(text, *modules, wrappers=0):
+        return fingerprint.Source(text, modules=frozenset(modules), extra_wrappers=wrappers)
+
+    ours = source("def f(a):\n    return optim.Zero(a.b)\n", "optim")
+    assert ours.is_same_code(source("    def f(a):\n        'Doc.'\n        return Zero(a.b)\n"))
+    assert ours.is_same_code(source("def f(a):\n    return other.Zero(a.b)\n", "other"))
+    assert not ours.is_same_code(source("def f(a):\n    return other.Zero(a.b)\n"))
+    assert not ours.is_same_code(source("def f(a):\n    return One(a.b)\n"))
+    assert not ours.is_same_code(source("def f(a):\n    return Zero(b)\n"))
+    assert not ours.is_same_code(source("def f(a):\n    return Zero(a.b)\n", wrappers=1))
+    assert not source("not python").is_same_code(source("not python"))
+
+
 @pytest.mark.parametrize("row", REPLACEMENTS, ids=lambda row: row.symbol)
 def test_the_table_knows_the_installed_colossalai(row):
     owner, attribute = find(importlib.import_module(row.module), row.name)

@@ -46,7 +46,9 @@ def status():
         raise SystemExit(1)
     count = sum(row.state is State.ORIGINAL for row in rows)
     rest = "" if count == len(rows) else "; the others are ours already"
-    console.print(f"apply() would put in {count} of {len(rows)} functions{rest}.")
+    console.print(
+        f"apply() would put in {count} of {len(rows)} functions{rest}." if count else "All of them are ours already."
+    )
 
 
 def _version(distribution):

@@ -15,6 +15,7 @@ import hashlib
 import importlib
 import inspect
 import sys
+import types
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -47,12 +48,14 @@ class Source:
         file (str): the file, for messages.
         first_line (int): number of its first line in that file.
         extra_wrappers (int): how many functions were wrapped around it that its source does not name.
+        modules (frozenset[str]): names that stand for modules where the function was defined.
     """
 
     text: str
     file: str = "<source>"
     first_line: int = 1
     extra_wrappers: int = 0
+    modules: frozenset = frozenset()
 
     @cached_property
     def parts(self):
@@ -75,6 +78,21 @@ class Source:
     def fingerprint(self):
         """str: the digests, separated by blanks."""
         return " ".join(part.digest for part in self.parts)
+
+    def is_same_code(self, other):
+        """Compare with another function, no matter through which modules each of them reaches what it uses.
+
+        Args:
+            other (Source): the other one.
+
+        Returns:
+            bool: whether they differ at most in that one says ``module.name`` where the other says ``name``.
+        """
+        trees = [_parse(source.text)[0] for source in (self, other)]
+        if None in trees or self.extra_wrappers or other.extra_wrappers:
+            return False
+        left, right = (_dump(_Unqualify(source.modules).visit(tree)) for source, tree in zip((self, other), trees))
+        return left == right
 
 
 class SourceUnavailable(Exception):
@@ -106,7 +124,9 @@ def source_of(value):
     node, _ = _parse(text)
     # Decorators in the source may wrap the function. Whatever wraps it besides was put there by somebody else.
     decorator_count = len(node.decorator_list) if node is not None else 0
-    return Source(text, file, first_line, max(0, wrapper_count - decorator_count))
+    names = getattr(function, "__globals__", {})
+    modules = frozenset(name for name, held in names.items() if isinstance(held, types.ModuleType))
+    return Source(text, file, first_line, max(0, wrapper_count - decorator_count), modules)
 
 
 def find_in_module(text, qualified_name, file="<source>"):
@@ -240,6 +260,17 @@ def _dump(node, without=()):
         if name not in _IGNORED_FIELDS and name not in without and value is not None and value != []:
             fields.append(f"{name}={_dump(value)}")
     return f"{type(node).__name__}({', '.join(fields)})"
+
+
+class _Unqualify(ast.NodeTransformer):
+    def __init__(self, modules):
+        self._modules = modules
+
+    def visit_Attribute(self, node):
+        self.generic_visit(node)
+        if isinstance(node.value, ast.Name) and node.value.id in self._modules:
+            return ast.Name(node.attr, node.ctx)
+        return node
 
 
 def _digest(text):
