@@ -1,14 +1,15 @@
 """What an IO class knows of the optimizer that it loads into."""
 
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Sequence
 
+import torch
 from colossalai.interface import OptimizerWrapper
 from torch.optim import Optimizer
 
 from .errors import Problem
 from .placement import Placement, Replicated
 
-__all__ = ["Destination", "unwrapped"]
+__all__ = ["Destination", "check_group_sizes", "unwrapped"]
 
 
 def unwrapped(optimizer: Any) -> Optimizer:
@@ -35,9 +36,28 @@ class Destination:
 
     # Native loading takes whatever the groups hold, so a load hook may make an ill-fitting checkpoint fit.
     by_position = True
+    # Whether a parameter whose saved state is empty gets no entry at all, where native loading makes an empty one.
+    empty_is_absent = False
 
     def __init__(self, optimizer: Optimizer) -> None:
         self.optimizer = optimizer
+
+    def own_part(self) -> "Destination":
+        """
+        Returns:
+            Destination: The same optimizer, for state that has been cut to what this rank keeps.
+        """
+        return Destination(self.optimizer)
+
+    def state_dtype(self, param: Any) -> torch.dtype:
+        """
+        Args:
+            param (torch.Tensor): One of the optimizer's parameters.
+
+        Returns:
+            torch.dtype: The dtype of its state; native loading takes the parameter's for granted.
+        """
+        return param.dtype
 
     def placement(self, param: Any) -> Placement:
         """
@@ -64,15 +84,31 @@ class Destination:
             Optional[List[Dict[str, Any]]]: One group for each of the optimizer's, with the saved ids of its parameters
                 in their order; None if there is no such choice.
         """
-        present = self.optimizer.param_groups
-        if len(groups) != len(present):
-            text = "the number of parameter groups differs"
-            problems.append(Problem(text, False, source, expected=len(present), found=len(groups)))
-            return None
-        sound = True
-        for position, (group, saved) in enumerate(zip(present, groups)):
-            if len(group["params"]) != len(saved["params"]):
-                text = "parameter group {} has another number of parameters".format(position)
-                problems.append(Problem(text, False, source, expected=len(group["params"]), found=len(saved["params"])))
-                sound = False
-        return groups if sound else None
+        sizes = [len(group["params"]) for group in self.optimizer.param_groups]
+        return groups if check_group_sizes(sizes, groups, source, problems) else None
+
+
+def check_group_sizes(sizes: Sequence[int], groups: List[Dict[str, Any]], source: str, problems: List[Problem]) -> bool:
+    """
+    Check that saved groups have as many parameters as those they are meant for.
+
+    Args:
+        sizes (Sequence[int]): The number of parameters of each group that the optimizer was built with.
+        groups (List[Dict[str, Any]]): The saved groups.
+        source (str): What to call their place in messages.
+        problems (List[Problem]): Whatever does not fit is added here.
+
+    Returns:
+        bool: Whether all have.
+    """
+    if len(groups) != len(sizes):
+        text = "the number of parameter groups differs"
+        problems.append(Problem(text, False, source, expected=len(sizes), found=len(groups)))
+        return False
+    fits = True
+    for position, (size, saved) in enumerate(zip(sizes, groups)):
+        if size != len(saved["params"]):
+            text = "parameter group {} has another number of parameters".format(position)
+            problems.append(Problem(text, False, source, expected=size, found=len(saved["params"])))
+            fits = False
+    return fits

@@ -145,7 +145,11 @@ class _Loading:
             self._states = self._read_all(plan.states())
         else:
             self._states = (
-                (param_id, param, {key: _owned(value, self._cast_by_native(param), key) for key, value in state.items()})
+                (
+                    param_id,
+                    param,
+                    {key: _owned(value, self._cast_by_native(param), key) for key, value in state.items()},
+                )
                 for param_id, param, state in plan.states()
             )
 

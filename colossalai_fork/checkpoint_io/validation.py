@@ -224,7 +224,10 @@ def _check_names(optimizer: Optimizer, groups: List[Dict[str, Any]], source: str
     # the wrong parameter.
     if len(saved) != len(present) or sorted(map(str, saved)) != sorted(map(str, present)):
         return
-    ids = [param_id for group in groups for param_id in group["params"]]
+    ids: List[Any] = [param_id for group in groups for param_id in group["params"]]
+    if len(ids) != len(saved):
+        # This rank holds a part of the parameters that its groups name.
+        ids = [None] * len(saved)
     for param_id, found, expected in zip(ids, saved, present):
         if found != expected:
             text = "the saved parameter has the name of another one"
@@ -335,7 +338,10 @@ class _StateCheck:
             elementwise = key in ELEMENTWISE_STATE or (
                 isinstance(own, torch.Tensor) and own.dim() > 0 and own.shape == param.shape
             )
-        if elementwise and not placement.fits(shape):
+        if not elementwise or placement.fits(shape):
+            return
+        # What is divided need not be elementwise, as long as this rank's part of it is known.
+        if key in ELEMENTWISE_STATE or not placement.divides or not placement.fits_reduced(shape):
             text = "the state does not have the parameter's shape"
             self.problems.append(Problem(text, False, shard.path, param_id, key, placement.global_shape, shape))
 
