@@ -5,8 +5,11 @@ makes its own checkpoint IO. :func:`colossalai_fork.apply` puts the same methods
 """
 
 from .errors import CheckpointDamagedError, CheckpointLoadError, CheckpointMismatchError
+from .gemini import GeminiCheckpointIO
 from .general_checkpoint_io import GeneralCheckpointIO
+from .hybrid_parallel import HybridParallelCheckpointIO
 from .low_level_zero import LowLevelZeroCheckpointIO
+from .moe import MoECheckpointIO
 from .torch_ddp import TorchDDPCheckpointIO
 from .utils import load_param_groups_into_optimizer, load_states_into_optimizer
 
@@ -14,8 +17,11 @@ __all__ = [
     "CheckpointDamagedError",
     "CheckpointLoadError",
     "CheckpointMismatchError",
+    "GeminiCheckpointIO",
     "GeneralCheckpointIO",
+    "HybridParallelCheckpointIO",
     "LowLevelZeroCheckpointIO",
+    "MoECheckpointIO",
     "TorchDDPCheckpointIO",
     "load_param_groups_into_optimizer",
     "load_states_into_optimizer",
