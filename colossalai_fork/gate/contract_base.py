@@ -28,15 +28,17 @@ class Case:
         guard (Optional[Callable]): given the contract and the arguments, why unmodified ColossalAI holds here; None
             or a result of None says that it does not, which makes the case a regression test.
         deadline (float): seconds that it may take.
+        hangs (bool): whether unmodified ColossalAI is known to hang, so that nobody need wait long to see it.
     """
 
     points: Tuple[int, ...]
     rows: Tuple[int, ...]
     guard: Optional[Callable[[Any, dict], Optional[str]]]
     deadline: float
+    hangs: bool
 
 
-def case(*points, rows=(), guard=None, deadline=60.0):
+def case(*points, rows=(), guard=None, deadline=60.0, hangs=False):
     """Make a method a contract case: called by pytest, it runs on every rank of the class's worker processes.
 
     Args:
@@ -44,6 +46,7 @@ def case(*points, rows=(), guard=None, deadline=60.0):
         rows (Tuple[int, ...]): see :class:`Case`.
         guard (Union[None, str, Callable]): see :class:`Case`; a text holds for all arguments.
         deadline (float): see :class:`Case`.
+        hangs (bool): see :class:`Case`.
 
     Returns:
         Callable: the decorator.
@@ -56,7 +59,7 @@ def case(*points, rows=(), guard=None, deadline=60.0):
             self.run_in_workers(method.__name__, arguments)
 
         run_in_workers.run_here = method
-        run_in_workers.case = Case(points, tuple(rows), because, deadline)
+        run_in_workers.case = Case(points, tuple(rows), because, deadline, hangs)
         return run_in_workers
 
     return decorate
@@ -187,7 +190,8 @@ class ContractBase:
         overlay = self._gate.overlay if self.overlay is None else self.overlay
         cls = type(self)
         call = Call(cls.__module__, inspect.getfile(cls), cls.__qualname__, method, arguments, self.directory)
-        outcome = self._gate.pool.get(self.world_size, overlay, self.processes()).run(call, details.deadline)
+        deadline = 3.0 if details.hangs and self.faults_expected else details.deadline
+        outcome = self._gate.pool.get(self.world_size, overlay, self.processes()).run(call, deadline)
         self._gate.record(self, details, method, arguments, outcome)
         text = outcome.describe()
         if outcome.status is Status.NOT_APPLICABLE:
