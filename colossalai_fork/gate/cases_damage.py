@@ -8,16 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from .checkpoint_files import (
-    GROUP_FILE,
-    RunsCode,
-    is_sharded,
-    replace_by_pipe,
-    scramble,
-    truncate,
-)
+from .checkpoint_files import GROUP_FILE, RunsCode, is_sharded, replace_by_pipe, scramble, truncate
 from .contract_base import ContractBase, case
-from .guards import one_file_goes_native
+from .guards import (
+    group_file_is_looked_for,
+    group_list_is_expected,
+    index_is_looked_for,
+    one_file_goes_native,
+    one_file_is_looked_for,
+)
 
 DAMAGES = {
     "missing": os.remove,
@@ -55,28 +54,28 @@ class DamageCases(ContractBase):
         self.must_refuse(subject, path, [mention])
 
     @pytest.mark.parametrize("damage", DAMAGES)
-    @case(2, 3, rows=(19,))
+    @case(2, 3, rows=(19,), guard=one_file_is_looked_for)
     def test_damaged_shard(self, layout, damage):
         self._damage(layout, "shard", DAMAGES[damage])
 
     @pytest.mark.parametrize("damage", DAMAGES)
-    @case(2, 3, rows=(19,))
+    @case(2, 3, rows=(19,), guard=group_list_is_expected)
     def test_damaged_group_file(self, layout, damage):
         self._damage(layout, "groups", DAMAGES[damage])
 
     @pytest.mark.parametrize("damage", ["missing", "half", "empty", "noise", "a directory"])
-    @case(2, 3, rows=(19,))
+    @case(2, 3, rows=(19,), guard=index_is_looked_for)
     def test_damaged_index(self, layout, damage):
         self._damage(layout, "index", DAMAGES[damage])
 
     @pytest.mark.parametrize("part", ["shard", "groups", "index"])
-    @case(8, 2, 3, rows=(19,), hangs=True)
+    @case(8, 2, 3, rows=(19,), guard=one_file_is_looked_for, hangs=True)
     def test_pipe_in_the_place_of_a_file(self, layout, part):
         self.require(part == "shard" or layout == "torch-sharded", "one layout shows it")
         self._damage(layout, part, replace_by_pipe)
 
     @pytest.mark.parametrize("content", ["a list", "no weight map", "weight map is a list", "metadata is a text"])
-    @case(2, 3, rows=(19,))
+    @case(2, 3, rows=(19,), guard=group_file_is_looked_for)
     def test_index_with_another_content(self, layout, content):
         def rewrite(path):
             index = json.loads(Path(path).read_text())
@@ -93,7 +92,7 @@ class DamageCases(ContractBase):
         self._damage(layout, "index", rewrite)
 
     @pytest.mark.parametrize("content", ["group is a number", "no params", "params is a number", "a mapping"])
-    @case(2, 3, rows=(19,))
+    @case(2, 3, rows=(19,), guard=group_list_is_expected)
     def test_groups_with_another_content(self, layout, content):
         subject = self.trained()
         files = self.files(self.saved(), layout)
@@ -121,7 +120,7 @@ class DamageCases(ContractBase):
         self.everyone(None)
         self.must_refuse(subject, path, [missing])
 
-    @case(2, 3, rows=(19,))
+    @case(2, 3, rows=(19,), guard="the group file is looked for first")
     def test_index_without_group_file(self, layout):
         self.require(is_sharded(layout), "this layout has no index")
         subject = self.trained()

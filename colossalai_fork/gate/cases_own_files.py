@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from .contract_base import ContractBase, case
+from .guards import one_file_saved, whole_state_saved
 from .observation import differences, look_at
 
 SIZES = {"one shard": 1024, "many shards": 1e-9}
@@ -71,14 +72,14 @@ class OwnFilesCases(ContractBase):
         self._goes_on_alike(source, subject, self.save(source, **options))
 
     @pytest.mark.parametrize("shards", [*SIZES, "one file"])
-    @case(1, rows=(2,), guard=lambda contract, arguments: one_file_saved(contract, arguments))
+    @case(1, rows=(2,), guard=one_file_saved)
     def test_saved_before_the_first_step(self, shards):
         source, subject = self.build(seed=1), self.trained(seed=2)
         options = {"shard": False} if shards == "one file" else {"size_per_shard": SIZES[shards]}
         self._goes_on_alike(source, subject, self.save(source, **options))
 
     @pytest.mark.parametrize("shards", [*SIZES, "one file"])
-    @case(1, rows=(1, 4, 17), guard=lambda contract, arguments: one_file_saved(contract, arguments))
+    @case(1, rows=(1, 4, 17), guard=one_file_saved)
     def test_saved_with_an_unused_layer(self, shards):
         source, subject = self.build(seed=1), self.trained(seed=2)
         used = (0, 2)
@@ -89,7 +90,7 @@ class OwnFilesCases(ContractBase):
 
     @pytest.mark.parametrize("name", ["SGD", "NAdam", "ASGD", "EveryKindOfState"])
     @pytest.mark.parametrize("shards", [*SIZES, "one file"])
-    @case(1, rows=(11, 12), guard=lambda contract, arguments: whole_state_saved(contract, arguments))
+    @case(1, rows=(11, 12), guard=whole_state_saved)
     def test_saved_by_another_optimizer(self, shards, name):
         recipe = self.recipe(optimizer=name)
         source, subject = self.trained(1, recipe, 3), self.trained(2, recipe)
@@ -130,33 +131,3 @@ class OwnFilesCases(ContractBase):
             mine[number] = dict(source.inner.state[parameter])
         shapes = {number: tuple(state["exp_avg"].shape) for number, state in held.items()}
         self.verdict(differences(source.shapes, shapes, "saved shapes") + differences(mine, local, "saved state"))
-
-
-def one_file_saved(contract, arguments):
-    """Unmodified ColossalAI saves and loads one file through torch.
-
-    Args:
-        contract (ContractBase): the configuration.
-        arguments (dict): arguments of the case.
-
-    Returns:
-        Optional[str]: the reason.
-    """
-    if contract.upstream_one_file_is_native and arguments["shards"] == "one file":
-        return "a checkpoint of one file is saved and loaded through torch"
-    return None
-
-
-def whole_state_saved(contract, arguments):
-    """The same, unless state is cut; and a full checkpoint overwrites everything.
-
-    Args:
-        contract (ContractBase): the configuration.
-        arguments (dict): arguments of the case.
-
-    Returns:
-        Optional[str]: the reason.
-    """
-    if not contract.cuts:
-        return "every parameter has saved state, which replaces what it had"
-    return None

@@ -8,9 +8,18 @@ import torch
 
 from .checkpoint_files import GROUP_FILE, is_sharded, truncate
 from .contract_base import ContractBase, case
+from .observation import differences
 
 #: What goes wrong on one rank only.
-FAULTS = ("missing shard", "short shard", "missing index", "missing group file", "no directory", "other groups", "a shape")
+FAULTS = (
+    "missing shard",
+    "short shard",
+    "missing index",
+    "missing group file",
+    "no directory",
+    "other groups",
+    "a shape",
+)
 
 
 class RankCases(ContractBase):
@@ -21,7 +30,9 @@ class RankCases(ContractBase):
     @case(3, rows=(24,), deadline=30.0)
     def test_one_rank_fails(self, layout, fault, failing):
         self.require(self.distributed and self.world_size > 1, "the ranks do not load together")
-        self.require(is_sharded(layout) or fault not in ("missing index", "missing group file"), "this layout is one file")
+        self.require(
+            is_sharded(layout) or fault not in ("missing index", "missing group file"), "this layout is one file"
+        )
         subject = self.trained()
         path = self.write(self.files(self.saved(), layout))
         bad_rank = 0 if failing == "first" else self.world_size - 1
@@ -92,8 +103,6 @@ class RankCases(ContractBase):
         self.must_equal(subject, twin)
 
     def _left_empty(self, subject, error, groups, weights):
-        from .observation import differences
-
         problems = []
         if error is None:
             problems.append("loading failed, and nothing was raised")
@@ -119,4 +128,6 @@ class RankCases(ContractBase):
         subject.inner.watch()
         self.must_load(subject, path)
         alive = subject.inner.still_alive
-        self.verdict([] if alive == 0 else [f"{alive} tensors of the old state were alive when the new state was loaded"])
+        self.verdict(
+            [] if alive == 0 else [f"{alive} tensors of the old state were alive when the new state was loaded"]
+        )

@@ -5,7 +5,6 @@ import torch
 from .contract import OptimizerLoadContract
 from .subjects import Subject, Weights, make_optimizer
 
-
 #: State that is one number for a parameter, whatever the parameter's shape.
 SCALARS = ("step", "mu_product", "mu", "eta", "count", "scale")
 

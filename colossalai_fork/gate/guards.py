@@ -1,5 +1,7 @@
 """Why unmodified ColossalAI holds in some cases: reasons that a case gives for being a guard, not a regression test."""
 
+import importlib.metadata
+
 from .checkpoint_files import is_safetensors, is_sharded
 
 ONE_FILE = "a checkpoint of one file is handed to torch, which replaces the state"
@@ -72,6 +74,109 @@ def groups_are_counted(contract, arguments):
         Optional[str]: the reason.
     """
     return "the groups are compared first" if contract.upstream_counts_groups else None
+
+
+def any_pickle_is_opened(contract, arguments):
+    """Before 2.6, torch opened any pickle; what is pickled inside safetensors, unmodified ColossalAI opens to this day.
+
+    Args:
+        contract (ContractBase): the configuration.
+        arguments (dict): arguments of the case.
+
+    Returns:
+        Optional[str]: the reason.
+    """
+    version = tuple(int(part) for part in importlib.metadata.version("torch").split(".")[:2])
+    if version < (2, 6) or arguments["layout"] == "safetensors-one-file":
+        return "the pickle is opened, whatever is in it"
+    return None
+
+
+def one_file_is_looked_for(contract, arguments):
+    """Unmodified ColossalAI wants a checkpoint to be a file or a directory.
+
+    Args:
+        contract (ContractBase): the configuration.
+        arguments (dict): arguments of the case.
+
+    Returns:
+        Optional[str]: the reason.
+    """
+    gone = arguments.get("damage") in ("missing", "a directory") or arguments.get("part") == "shard"
+    if gone and not is_sharded(arguments["layout"]):
+        return "a path that is no file is refused first"
+    return None
+
+
+def index_is_looked_for(contract, arguments):
+    """The same of the index.
+
+    Args:
+        contract (ContractBase): the configuration.
+        arguments (dict): arguments of the case.
+
+    Returns:
+        Optional[str]: the reason.
+    """
+    return "a directory without an index is refused first" if arguments["damage"] == "missing" else None
+
+
+def group_list_is_expected(contract, arguments):
+    """Unmodified ColossalAI wants the group file to hold a list.
+
+    Args:
+        contract (ContractBase): the configuration.
+        arguments (dict): arguments of the case.
+
+    Returns:
+        Optional[str]: the reason.
+    """
+    if {arguments.get("damage"), arguments.get("content")} & {"another object", "a mapping"}:
+        return "the type of the groups is checked first" if is_sharded(arguments["layout"]) else None
+    return None
+
+
+def group_file_is_looked_for(contract, arguments):
+    """An index that is a list has no entry that names the group file.
+
+    Args:
+        contract (ContractBase): the configuration.
+        arguments (dict): arguments of the case.
+
+    Returns:
+        Optional[str]: the reason.
+    """
+    return "the group file is looked for first" if arguments["content"] == "a list" else None
+
+
+def one_file_saved(contract, arguments):
+    """Unmodified ColossalAI saves and loads one file through torch.
+
+    Args:
+        contract (ContractBase): the configuration.
+        arguments (dict): arguments of the case.
+
+    Returns:
+        Optional[str]: the reason.
+    """
+    if contract.upstream_one_file_is_native and arguments["shards"] == "one file":
+        return "a checkpoint of one file is saved and loaded through torch"
+    return None
+
+
+def whole_state_saved(contract, arguments):
+    """The same, unless state is cut; and a full checkpoint overwrites everything.
+
+    Args:
+        contract (ContractBase): the configuration.
+        arguments (dict): arguments of the case.
+
+    Returns:
+        Optional[str]: the reason.
+    """
+    if not contract.cuts:
+        return "every parameter has saved state, which replaces what it had"
+    return None
 
 
 def any_of(*guards):

@@ -24,7 +24,10 @@ def frozen(value):
         return {key: frozen(item) for key, item in value.items()}
     if type(value) in (list, tuple):
         return type(value)(frozen(item) for item in value)
-    return copy.deepcopy(value)
+    try:
+        return copy.deepcopy(value)
+    except TypeError:  # a file that a hostile checkpoint has opened
+        return value
 
 
 def look_at(optimizer):
@@ -163,9 +166,10 @@ def loose_storages(optimizer):
                     f"{name} {tuple(tensor.shape)} takes {tensor.numel() * tensor.element_size()} bytes "
                     f"but keeps a storage of {storage.nbytes()} alive"
                 )
-            if storage.nbytes() and storage.data_ptr() in owners:
-                lines.append(f"{name} shares its storage with {owners[storage.data_ptr()]}")
-            owners[storage.data_ptr()] = name
+            if storage.nbytes():
+                if storage.data_ptr() in owners:
+                    lines.append(f"{name} shares its storage with {owners[storage.data_ptr()]}")
+                owners[storage.data_ptr()] = name
     return lines[:MOST_DIFFERENCES]
 
 

@@ -6,6 +6,7 @@ while the process has a single thread, so this module notes how many there were 
 """
 
 import gc
+import importlib
 import logging
 import os
 import warnings
@@ -14,12 +15,8 @@ warnings.filterwarnings("ignore")
 # ColossalAI announces every step of saving and loading on every rank.
 logging.disable(logging.INFO)
 
-import colossalai.booster  # noqa: E402
-import colossalai.booster.plugin  # noqa: E402,F401
-import pytest  # noqa: E402,F401
-import torch  # noqa: E402
-
-torch.set_num_threads(1)
+for _name in ("torch", "torch.distributed", "colossalai.booster", "colossalai.booster.plugin", "pytest"):
+    importlib.import_module(_name)
 # A collection between cases need not look at what was imported, and leaves the pages shared with the fork server alone.
 gc.freeze()
 

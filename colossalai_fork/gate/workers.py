@@ -261,7 +261,9 @@ class WorkerPool:
             found.close()
             found = None
         if found is None:
-            while self._sets and world_size + sum(each.world_size for each in self._sets.values()) > self.most_processes:
+            while (
+                self._sets and world_size + sum(each.world_size for each in self._sets.values()) > self.most_processes
+            ):
                 self._sets.pop(next(iter(self._sets))).close()
             found = self._start(world_size, overlay)
         # Put last: the first ones are those not used for longest.
