@@ -99,7 +99,7 @@ def test_methods_with_their_private_definitions_and_imports(source, root):
 def test_another_package_imports_absolutely_and_the_base_class_is_upstreams(source, root):
     text = grafted(source, root, "colossalai/booster/plugin.py")
     assert text.startswith(
-        "from colossalai.checkpoint_io import GeneralIO\nfrom colossalai.checkpoint_io.restore import restore\n\n\nclass"
+        "from colossalai.checkpoint_io import GeneralIO\nfrom colossalai.checkpoint_io.restore import restore\n\n\n"
     )
     assert "GeneralIO.load(self, optimizer, index_path)\n" in text
     assert "finish_loading" not in text

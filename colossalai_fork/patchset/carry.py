@@ -9,6 +9,7 @@ from . import names, transplant
 from .errors import PatchError
 from .modules import Origins, absolute, as_written_in
 from .source import FORK
+from .syntax import parse
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,7 +162,7 @@ def imported_new_modules(source, texts):
 
 
 def _everything_imported(text, importer):
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parse(text)):
         if isinstance(node, ast.ImportFrom):
             module = absolute("." * node.level + (node.module or ""), importer)
             yield module
@@ -188,7 +189,7 @@ def _check_own_methods(source, module, name, statement, text):
     own = {method for node in fork_class.body.body for method in transplant.defined_by(node)}
     reached = {
         node.attr
-        for node in ast.walk(ast.parse(transplant.text(statement)))
+        for node in ast.walk(parse(transplant.text(statement)))
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
     }
     missing = sorted(attribute for attribute in own & reached if f"{owner}.{attribute}" not in carried)

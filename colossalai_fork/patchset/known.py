@@ -4,6 +4,7 @@ import dataclasses
 import difflib
 import importlib.util
 import pathlib
+import warnings
 
 from ..overlay import fingerprint
 from . import transplant
@@ -49,7 +50,7 @@ def _look(source, tree, row):
     if text is None:
         return Finding(row, CHANGED, change=f"{row.file} is gone, which had {row.name}")
     try:
-        found = fingerprint.find_in_module(text, row.name, row.file)
+        found = _find(text, row.name, row.file)
     except SyntaxError as error:
         return Finding(row, CHANGED, change=f"{row.file} is not Python: {error}")
     if found is None:
@@ -62,6 +63,12 @@ def _look(source, tree, row):
     if version is not None and row.kind == "replace":
         return Finding(row, READY, version=version)
     return Finding(row, CHANGED, change=_describe(tree, row, found))
+
+
+def _find(text, name, file="<source>"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return fingerprint.find_in_module(text, name, file)
 
 
 def _our_fingerprint(source, row):
@@ -78,7 +85,7 @@ def _describe(tree, row, found):
         return f"{where} exists already, and is not the one that this series adds"
     for label, text in _texts_that_may_be_known(tree, row):
         try:
-            before = fingerprint.find_in_module(text, row.name)
+            before = _find(text, row.name)
         except SyntaxError:
             continue
         if before is not None and fingerprint.known_version(before, row.known):

@@ -6,6 +6,7 @@ import pathlib
 
 from . import names
 from .errors import PatchError
+from .syntax import parse
 
 
 def absolute(module, importer, importer_is_package=False):
@@ -129,7 +130,7 @@ def imported_from(root, module):
         if f"{last} import" not in source:
             continue
         importer = module_of(file.relative_to(root).as_posix())
-        for node in ast.walk(ast.parse(source)):
+        for node in ast.walk(parse(source)):
             if isinstance(node, ast.ImportFrom):
                 written = "." * node.level + (node.module or "")
                 if absolute(written, importer, file.name == "__init__.py") == module:

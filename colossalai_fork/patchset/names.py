@@ -7,7 +7,8 @@ bodies are judged as the interpreter judges them.
 import ast
 import builtins
 import dataclasses
-import symtable
+
+from .syntax import parse, symbols
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +36,7 @@ def used(source):
         set[str]: the names, builtins included. Names in string annotations and in ``__all__`` count as used.
     """
     found = set(_strings_that_name(source))
-    pending = [symtable.symtable(source, "<source>", "exec")]
+    pending = [symbols(source)]
     while pending:
         table = pending.pop()
         at_module_level = table.get_type() == "module"
@@ -68,7 +69,7 @@ def imports(source):
         dict[str, Import]: the imports by bound name; a later one wins, as it does in Python.
     """
     found = {}
-    for statement in _module_level(ast.parse(source).body):
+    for statement in _module_level(parse(source).body):
         if isinstance(statement, ast.Import):
             for alias in statement.names:
                 bound = alias.asname or alias.name.split(".")[0]
@@ -91,7 +92,7 @@ def definitions(source):
         dict[str, int]: position of the defining statement in the module body by name; the last one wins.
     """
     found = {}
-    for position, statement in enumerate(ast.parse(source).body):
+    for position, statement in enumerate(parse(source).body):
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             found[statement.name] = position
         elif isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
@@ -113,7 +114,7 @@ def _module_level(body):
 
 
 def _strings_that_name(source):
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parse(source)):
         annotations = []
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             arguments = node.args
@@ -137,6 +138,6 @@ def _is_export_list(node):
 
 def _names_in(text):
     try:
-        return {node.id for node in ast.walk(ast.parse(text, mode="eval")) if isinstance(node, ast.Name)}
+        return {node.id for node in ast.walk(parse(text, mode="eval")) if isinstance(node, ast.Name)}
     except SyntaxError:
         return set()

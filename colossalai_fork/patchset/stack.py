@@ -9,6 +9,7 @@ from .errors import DriftError, PatchError
 from .graft import finish, graft
 from .known import CHANGED, OURS, survey
 from .modules import module_of, python_files
+from .syntax import parse
 from .tree import Tree, commit, git
 
 # ColossalAI supports Python 3.8 and newer.
@@ -142,7 +143,7 @@ def check_syntax(file, text):
         PatchError: if it does not compile there.
     """
     try:
-        ast.parse(text, file, feature_version=PYTHON_FLOOR)
+        parse(text, filename=file, feature_version=PYTHON_FLOOR)
     except SyntaxError as error:
         raise PatchError(f"{file} would not be valid for Python {'.'.join(map(str, PYTHON_FLOOR))}: {error}") from error
 
@@ -179,7 +180,7 @@ def _mentions(text, name):
     is_method, last = "." in name, name.rpartition(".")[2]
     if last not in text:
         return False
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parse(text)):
         if isinstance(node, ast.Attribute) and node.attr == last:
             return True
         if not is_method and isinstance(node, ast.Name) and node.id == last:
