@@ -1,3 +1,5 @@
 """The gate's cases for this class, run as part of the project's own tests."""
 
-from colossalai_fork.gate.test_general import *
+from colossalai_fork.gate.test_general import TestGeneral
+
+__all__ = ["TestGeneral"]

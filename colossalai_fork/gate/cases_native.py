@@ -5,10 +5,8 @@ import torch
 
 from .checkpoint_files import is_safetensors
 from .contract_base import ContractBase, case
-from .guards import any_of, one_file_goes_native
+from .guards import any_of, everything_is_overwritten, one_file_goes_native
 from .observation import frozen
-
-SHARDED_MERGE = "every entry of the present state is in the checkpoint, so a merge overwrites all of them"
 
 
 class NativeCases(ContractBase):
@@ -120,16 +118,3 @@ class NativeCases(ContractBase):
 
     def _groups(self, count):
         return (tuple(range(2)), tuple(range(2, count)))
-
-
-def everything_is_overwritten(contract, arguments):
-    """A merge goes unnoticed for optimizers that have state of every parameter before the first step.
-
-    Args:
-        contract (ContractBase): the configuration.
-        arguments (dict): arguments of the case.
-
-    Returns:
-        Optional[str]: the reason.
-    """
-    return SHARDED_MERGE if arguments["name"] == "Adagrad" else None

@@ -7,6 +7,7 @@ import torch
 from .checkpoint_files import is_safetensors
 from .contract_base import ContractBase, case
 from .guards import (
+    ALL_OVERWRITTEN,
     any_of,
     empty_entries_are_saved,
     one_file_goes_native,

@@ -4,6 +4,9 @@ import importlib.metadata
 
 from .checkpoint_files import is_safetensors, is_sharded
 
+ALL_OVERWRITTEN = (
+    "every entry and every key of the present state is in the checkpoint, so a merge overwrites all of them"
+)
 ONE_FILE = "a checkpoint of one file is handed to torch, which replaces the state"
 
 
@@ -177,6 +180,19 @@ def whole_state_saved(contract, arguments):
     if not contract.cuts:
         return "every parameter has saved state, which replaces what it had"
     return None
+
+
+def everything_is_overwritten(contract, arguments):
+    """A merge goes unnoticed for optimizers that have state of every parameter before the first step.
+
+    Args:
+        contract (ContractBase): the configuration.
+        arguments (dict): arguments of the case.
+
+    Returns:
+        Optional[str]: the reason.
+    """
+    return ALL_OVERWRITTEN if arguments["name"] in ("Adagrad", "LBFGS") else None
 
 
 def any_of(*guards):
