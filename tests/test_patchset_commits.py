@@ -192,6 +192,17 @@ def test_a_changed_line_is_refused_with_a_diff(committed, checkout, tmp_path, so
     }
 
 
+def test_a_tree_that_was_fixed_in_another_way_is_fixed(checkout, source, series):
+    asked = []
+    check(series, source, Tree(checkout), lambda: asked.append(True))
+    assert not asked, "running the contract takes minutes, and nothing has changed"
+    change_one_line(checkout)
+    report = check(series, source, Tree(checkout), lambda: True)
+    assert report.fits and report.fixed and "already fixed" in report.text
+    report = check(series, source, Tree(checkout), lambda: False)
+    assert not report.fits and "is not as known" in report.text
+
+
 def test_without_a_history_the_changed_statement_is_shown(sdist, tmp_path, source, series):
     change_one_line(sdist)
     with pytest.raises(DriftError, match=r"load_states\(optimizer, shard, id_map, True\)"):

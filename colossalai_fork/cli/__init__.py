@@ -5,7 +5,7 @@ import importlib
 import click
 
 # To add a command, add its name here; ``colossalai_fork.cli.<name>`` must have a click command of that name.
-COMMANDS = ("demo", "status")
+COMMANDS = ("demo", "patch", "status")
 
 
 class LazyGroup(click.Group):

@@ -71,15 +71,20 @@ def apply(upstream, branch):
 
 @patch.command()
 @upstream_option
+@click.option(
+    "--contract", is_flag=True, help="If functions changed, run the contract cases on the tree (takes minutes)."
+)
 @click.pass_context
 @_explained
-def check(ctx, upstream):
+def check(ctx, upstream, contract):
     """Tell whether the series fits a source tree; exit with 1 if an upstream function is not one we know."""
     from ..patchset import project
     from ..patchset.check import check as look
+    from ..patchset.contract import holds
     from ..patchset.tree import Tree
 
-    report = look(project.series(), project.source(), Tree(upstream))
+    series, tree = project.series(), Tree(upstream)
+    report = look(series, project.source(), tree, (lambda: holds(tree, series)) if contract else None)
     click.echo(report.text)
     if not report.fits:
         ctx.exit(1)
