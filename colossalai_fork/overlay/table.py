@@ -146,4 +146,105 @@ REPLACEMENTS = [
         patch="replace-optimizer-state",
         known={"0.5.0": "b80b0efeb5c1 79e4c793bfa7 ad25ad147eab b28e74363b6c f8fd7a952c06 3c6df5266fd3 a87bcb8b2844"},
     ),
+    Replacement(
+        "colossalai.booster.plugin.gemini_plugin",
+        "GeminiCheckpointIO.loading_group",
+        "colossalai_fork.checkpoint_io.gemini",
+        patch="replace-gemini-optimizer-state",
+        kind="add",
+    ),
+    Replacement(
+        "colossalai.booster.plugin.gemini_plugin",
+        "GeminiCheckpointIO.load_sharded_optimizer",
+        "colossalai_fork.checkpoint_io.gemini",
+        patch="replace-gemini-optimizer-state",
+        known={
+            "0.5.0": "6eaf2e686f18 4b4642172644 3b9d93f50670 001f7353162b 4531e2e71660 ee9ab92d66a3 a608a451f31d "
+            "b5b977c26fa5 10da77b41c9f 5b40f5b2608a 37b94ee88069 d774f9d4a355"
+        },
+    ),
+    Replacement(
+        "colossalai.booster.plugin.gemini_plugin",
+        "GeminiCheckpointIO.load_unsharded_optimizer",
+        "colossalai_fork.checkpoint_io.gemini",
+        patch="replace-gemini-optimizer-state",
+        known={"0.5.0": "b2a130e1de8e 4b4642172644 0eb6672e16e6"},
+    ),
+    Replacement(
+        "colossalai.zero.gemini.gemini_optimizer",
+        "GeminiOptimizer.gather_parts",
+        "colossalai_fork.checkpoint_io.gemini",
+        patch="replace-gemini-optimizer-state",
+        kind="add",
+    ),
+    Replacement(
+        "colossalai.zero.gemini.gemini_optimizer",
+        "GeminiOptimizer.whole_tensor",
+        "colossalai_fork.checkpoint_io.gemini",
+        patch="replace-gemini-optimizer-state",
+        kind="add",
+    ),
+    Replacement(
+        "colossalai.zero.gemini.gemini_optimizer",
+        "GeminiOptimizer.collect_states",
+        "colossalai_fork.checkpoint_io.gemini",
+        patch="replace-gemini-optimizer-state",
+        known={
+            "0.5.0": "b11dc959f961 2b8451ad1c88 ebf3857e994e ef27769d6fa6 ec3c0703dead d6402d87a9e5 b8921908f827 "
+            "ba584745d7c0 5dc16e598a97 6d2b15694322 9ec784c4fd88 d9b0de88e1cf 762ae37beb07 840de365c71a "
+            "71a36f8ee493 3683f171e819 05fdf50d8cbb a034ec066bef 4e3f1402b523 6ce28afb5d0d 5d85e8f3ce0c "
+            "9bda2ac668cb 6d89589b2db8 24c73a4f255c ea7ee196dd3a db6e77e4da6f 38ea24f291f0 76f30f2185ef "
+            "d9b0de88e1cf cf2cba511f39 42ef21605027 7b1724851fc3 a7332675cd88"
+        },
+    ),
+    Replacement(
+        "colossalai.zero.gemini.gemini_optimizer",
+        "GeminiOptimizer.state_dict",
+        "colossalai_fork.checkpoint_io.gemini",
+        patch="replace-gemini-optimizer-state",
+        known={"0.5.0": "06cbd48bc9b4 500e3a5507c7 808ae4b2f71b 8f50938dca55 fc03344c90bc 793941d4d285"},
+    ),
+    Replacement(
+        "colossalai.zero.gemini.gemini_optimizer",
+        "GeminiOptimizer.state_shard",
+        "colossalai_fork.checkpoint_io.gemini",
+        patch="replace-gemini-optimizer-state",
+        known={"0.5.0": "029044d1eca0 630072f3813e 5152bd8f3670 30a4d9460b97"},
+    ),
+    Replacement(
+        "colossalai.zero.gemini.gemini_optimizer",
+        "GeminiOptimizer.load_state_dict",
+        "colossalai_fork.checkpoint_io.gemini",
+        patch="replace-gemini-optimizer-state",
+        known={"0.5.0": "6177108400b8 581911f8788c 3ace55a9457a ff6c2019cb2d 03afdc13f6ec c2ae783d0d13"},
+    ),
+    Replacement(
+        "colossalai.booster.plugin.torch_fsdp_plugin",
+        "TorchFSDPCheckpointIO.loading_group",
+        "colossalai_fork.checkpoint_io.torch_fsdp",
+        patch="replace-torch-fsdp-optimizer-state",
+        kind="add",
+    ),
+    Replacement(
+        "colossalai.booster.plugin.torch_fsdp_plugin",
+        "TorchFSDPCheckpointIO.load_sharded_optimizer",
+        "colossalai_fork.checkpoint_io.torch_fsdp",
+        patch="replace-torch-fsdp-optimizer-state",
+        known={
+            "0.5.0": "a72f5b63782c 382ea69f278b 033129a5858d ee9ab92d66a3 0cdf72d4900d b5b977c26fa5 c9f393dc6dcb "
+            "5b40f5b2608a 4abd140c367e 7ea889c38e21 3e239982e90a be1ad09752cc 2fbcd30b4720 c7f687f5bb2e "
+            "3a164253ba79 12b8bf6ac3bd caa4171ac9fc 734af510e781 6bf1606e1c81 1026c7acb032 c27dcdd2bd1b"
+        },
+    ),
+    Replacement(
+        "colossalai.booster.plugin.torch_fsdp_plugin",
+        "TorchFSDPCheckpointIO.load_unsharded_optimizer",
+        "colossalai_fork.checkpoint_io.torch_fsdp",
+        patch="replace-torch-fsdp-optimizer-state",
+        known={
+            "0.5.0": "55daece7dbe9 c085db7d6183 60a447ef6a6b 3e239982e90a 5e19b647d160 2fbcd30b4720 c7f687f5bb2e "
+            "3a164253ba79 12b8bf6ac3bd caa4171ac9fc 5cf51b378a64 00e333505cb9 0281072fd1df 0e4c00764db4 "
+            "34b48eef89fe"
+        },
+    ),
 ]
