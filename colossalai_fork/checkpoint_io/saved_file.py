@@ -13,7 +13,7 @@ import stat
 import struct
 import sys
 import zipfile
-from typing import Any, Dict, Tuple
+from typing import Any, BinaryIO, Dict, Tuple
 
 import torch
 
@@ -82,7 +82,8 @@ class _TorchZipReader:
     Reads the pickle of a torch zip file into tensors that alias the mapped file.
 
     Args:
-        path (str): The file.
+        file (BinaryIO): The file, open.
+        path (str): Its path.
         size (int): Its size in bytes.
 
     Raises:
@@ -94,8 +95,8 @@ class _TorchZipReader:
     _LOCAL_HEADER_LENGTHS = 26
     _LOCAL_HEADER_SIZE = 30
 
-    def __init__(self, path: str, size: int) -> None:
-        with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
+    def __init__(self, file: BinaryIO, path: str, size: int) -> None:
+        with zipfile.ZipFile(file) as archive:
             names = [name for name in archive.NameToInfo if name.endswith("/data.pkl") and name.count("/") == 1]
             if len(names) != 1:
                 raise _NotPlain()
@@ -172,18 +173,21 @@ def _short(error: BaseException) -> str:
     return lines[0][:300] if lines else type(error).__name__
 
 
-def _looks_like_torch_file(path: str) -> bool:
-    with open(path, "rb") as file:
-        start = file.read(16)
+def _looks_like_torch_file(file: BinaryIO) -> bool:
+    file.seek(0)
+    start = file.read(16)
     # Zip archives, and the magic number that torch's older format begins with, as pickled by protocol 2.
     return start.startswith(b"PK") or start[2:14] == pickle.dumps(0x1950A86A20F9469CFC6C, protocol=2)[2:14]
 
 
-def _load_weights_only(path: str, mapped: bool) -> Any:
+def _load_weights_only(file: BinaryIO, path: str, mapped: bool) -> Any:
     try:
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+        if mapped:
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        file.seek(0)
+        return torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        if not _looks_like_torch_file(path):
+        if not _looks_like_torch_file(file):
             raise UnreadableFileError("it is not a torch file")
         reason = "it holds something other than tensors, numbers and containers, and opening it could run code"
         raise UnreadableFileError("{} ({})".format(reason, _short(error)))
@@ -206,12 +210,14 @@ def read_torch_file(path: str) -> Tuple[Any, bool]:
         UnreadableFileError: If there is no such file, or it is not whole, or holds more than plain data.
     """
     size = require_regular_file(path)
-    if not zipfile.is_zipfile(path):
-        return _load_weights_only(path, mapped=False), False
     try:
-        return _TorchZipReader(path, size).content, True
-    except _NotPlain:
-        return _load_weights_only(path, mapped=True), True
+        with open(path, "rb") as file:
+            if not zipfile.is_zipfile(file):
+                return _load_weights_only(file, path, mapped=False), False
+            try:
+                return _TorchZipReader(file, path, size).content, True
+            except _NotPlain:
+                return _load_weights_only(file, path, mapped=True), True
     except UnreadableFileError:
         raise
     except Exception as error:
