@@ -23,7 +23,7 @@ EXTRA = "this command needs more packages: python -m pip install 'colossalai-for
     "file",
     metavar="FILE",
     type=click.Path(dir_okay=False, writable=True),
-    help="Draw the loss curves into FILE (.png, .svg, .pdf) instead of the terminal.",
+    help="Draw the loss curves into FILE, for example curves.png, instead of the terminal.",
 )
 def demo(steps, file):
     """Show what ColossalAI's optimizer loaders leave behind, and that the fixed ones do not.
@@ -33,13 +33,7 @@ def demo(steps, file):
 
     Exit status: 0 if all that it claims held, 1 if not.
     """
-    # Before anything takes time.
-    needed = ("sklearn", "matplotlib") if file else ("sklearn",)
-    if any(importlib.util.find_spec(name) is None for name in needed):
-        raise click.ClickException(EXTRA)
-    if file and not os.path.isdir(os.path.dirname(os.path.abspath(file))):
-        raise click.BadParameter(f"the directory of {file} does not exist", param_hint="--plot")
-
+    _check_what_it_needs(file)
     from rich.console import Console
 
     from ..demo.processes import ProcessFailed
@@ -51,3 +45,18 @@ def demo(steps, file):
         raise click.ClickException(str(error)) from error
     if not held:
         raise SystemExit(1)
+
+
+def _check_what_it_needs(file):
+    # Before anything takes time.
+    needed = ("sklearn", "matplotlib") if file else ("sklearn",)
+    if any(importlib.util.find_spec(name) is None for name in needed):
+        raise click.ClickException(EXTRA)
+    if file:
+        from ..demo.figure import suffixes
+
+        directory, name = os.path.split(os.path.abspath(file))
+        if not os.path.isdir(directory):
+            raise click.BadParameter(f"there is no directory {directory}", param_hint="--plot")
+        if os.path.splitext(name)[1].lower() not in suffixes():
+            raise click.BadParameter(f"the suffix must be one of {', '.join(sorted(suffixes()))}", param_hint="--plot")

@@ -45,9 +45,9 @@ class Curves:
 
     @property
     def top(self):
-        """float: the highest loss to show. Where the runs went astray they may leave the picture."""
+        """float: the highest loss to show. While a run is astray it may leave the picture."""
         shown = [*self.reference.losses, *self.unmodified.losses, *self.fixed.losses]
-        return 1.1 * max([loss for loss in shown if math.isfinite(loss)], default=1.0)
+        return 1.3 * max([loss for loss in shown if math.isfinite(loss)], default=1.0)
 
 
 def curves_of(training):
@@ -61,10 +61,9 @@ def curves_of(training):
     """
     reference = training.reference
     checkpoint = len(reference.before)
-    # The loss of the first step after the checkpoint is still the checkpoint's own.
     whole = [*reference.before, *reference.after]
     astray = training.unmodified.astray
-    worst = f" (loss up to {max(astray):.3g})" if astray else ""
+    worst = f" (loss up to {max(astray):.3g})"
     equal = ": equal to the reference, bit for bit" if training.fixed.equals(reference) else ""
 
     def from_checkpoint(name, losses):

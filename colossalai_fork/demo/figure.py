@@ -12,6 +12,17 @@ _STYLES = {
 _INK = "#333333"
 
 
+def suffixes():
+    """List the suffixes of the files that can be written.
+
+    Returns:
+        List[str]: the suffixes, with their dots.
+    """
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    return ["." + suffix for suffix in FigureCanvasBase.get_supported_filetypes()]
+
+
 def save(curves, file):
     """Draw the curves.
 
@@ -40,7 +51,7 @@ def save(curves, file):
         pad=26,
     )
     axes.annotate(
-        f"Adam with ZeRO stage 1 on {WORLD_SIZE} processes; scikit-learn's digits, {WORLD_SIZE * BATCH_SIZE} images a step",
+        f"Adam, ZeRO stage 1 on {WORLD_SIZE} processes; scikit-learn's digits, {WORLD_SIZE * BATCH_SIZE} images a step",
         xy=(0, 1),
         xycoords="axes fraction",
         xytext=(0, 9),
@@ -55,16 +66,19 @@ def save(curves, file):
 
 
 def _mark_return(axes, curves):
-    checkpoint = curves.checkpoint
-    axes.axvline(checkpoint, color=_INK, linewidth=0.8)
-    axes.plot(curves.fixed.steps[0], curves.fixed.losses[0], "o", color=_INK, markersize=7, zorder=5)
+    place = curves.fixed.steps[0], curves.fixed.losses[0]
+    axes.vlines(place[0], 0, place[1], color=_INK, linewidth=0.8)
+    axes.plot(*place, "o", color=_INK, markersize=7, zorder=5)
     axes.annotate(
-        f"the checkpoint, gone back to\nafter {len(curves.astray.steps)} steps astray;\nup to here only the last layer\nwas trained",
-        xy=(checkpoint, 0),
-        xycoords=("data", "axes fraction"),
-        xytext=(-7, 10),
+        "checkpoint: only the last\nlayer was trained so far",
+        xy=(place[0], 0),
+        xytext=(-4, 10),
         textcoords="offset points",
+        rotation="vertical",
         ha="right",
         fontsize=9,
         color=_INK,
     )
+    end = curves.astray.steps[-1], min(curves.astray.losses[-1], 0.97 * curves.top)
+    arrow = {"arrowstyle": "-|>", "color": _INK, "connectionstyle": "arc3,rad=-0.3", "shrinkA": 2, "shrinkB": 6}
+    axes.annotate("", xy=place, xytext=end, arrowprops=arrow)

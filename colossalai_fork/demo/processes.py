@@ -8,8 +8,8 @@ import time
 
 import colossalai_fork
 
-#: Seconds without progress until a process counts as hung. Most of it is for imports on a busy machine.
-SILENCE = 120.0
+#: Seconds without progress until a process counts as hung. Imports may take most of it on a busy machine.
+SILENCE = 180.0
 #: Seconds that the others get to end by themselves, and to say why, once one has failed.
 GRACE = 3.0
 #: Seconds between two looks.
@@ -36,11 +36,12 @@ class Processes:
 
     Args:
         commands (List[List[str]]): a module and its arguments, each.
-        directory (str): where to put what they print.
+        directory (str): where to put what they print, and whatever else they leave.
     """
 
     def __init__(self, commands, directory):
         self.commands = commands
+        self._environment = _environment(directory)
         self._outputs = [os.path.join(directory, f"output-{index}") for index in range(len(commands))]
         self._errors = [os.path.join(directory, f"errors-{index}") for index in range(len(commands))]
         self._processes = []
@@ -59,7 +60,7 @@ class Processes:
                     stdin=subprocess.DEVNULL,
                     stdout=stdout,
                     stderr=stderr,
-                    env=_environment(),
+                    env=self._environment,
                 )
             )
 
@@ -127,11 +128,13 @@ def temporary_directory():
     return tempfile.TemporaryDirectory(prefix="colossalai-fork-demo-", ignore_cleanup_errors=True)
 
 
-def _environment():
+def _environment(directory):
     # The processes must import this very package, however it got into ours.
     package = os.path.dirname(os.path.dirname(os.path.abspath(colossalai_fork.__file__)))
     search_path = [package, os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, **_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(filter(None, search_path))}
+    # torch makes directories that it does not remove.
+    environment["TMPDIR"] = directory
     if os.path.exists("/sys/class/net/lo"):
         # All are on this machine, whatever its host name resolves to.
         environment.setdefault("GLOO_SOCKET_IFNAME", "lo")

@@ -23,12 +23,12 @@ def reproduction_table(unmodified, fixed):
     Returns:
         Table: the table.
     """
-    table = Table(title="A checkpoint without state, loaded over an optimizer that has been used", title_justify="left")
+    table = Table(title="A checkpoint without state, loaded over a used optimizer", title_justify="left")
     table.add_column("")
     table.add_column(f"colossalai {_version('colossalai')}", style="red")
     table.add_column("fixed", style="green")
-    table.add_row("state after loading", Text(unmodified.state), Text(fixed.state))
-    table.add_row("parameter after the next step", unmodified.parameter, fixed.parameter)
+    table.add_row("loaded state", Text(unmodified.state), Text(fixed.state))
+    table.add_row("next step", unmodified.parameter, fixed.parameter)
     return table
 
 
@@ -42,13 +42,10 @@ def training_table(training):
         Table: the table.
     """
     reference = training.reference
-    table = Table(title="Back to an early checkpoint, then on from there", title_justify="left")
+    table = Table(title="State at the checkpoint, or after going back to it, and what came after", title_justify="left")
     table.add_column("")
-    table.add_column("parameters with\nstate at the\ncheckpoint", justify="right")
-    table.add_column("mean loss\nfrom there", justify="right")
-    table.add_column("test\naccuracy", justify="right")
-    table.add_column("parameters\ndiffer by\nup to", justify="right")
-    table.add_column("every bit\nequal")
+    for header in ("has state\nfor", "mean\nloss", "test\naccuracy", "parameters\ndiffer by", "all bits\nequal"):
+        table.add_column(header, justify="right")
     rows = (
         ("reference", reference, "blue"),
         (f"colossalai {_version('colossalai')}", training.unmodified, "red"),

@@ -62,7 +62,7 @@ class Run:
         with_state (int): how many parameters had optimizer state at the checkpoint, or after going back to it.
         accuracy (float): of the trained model on the test images.
         distance (float): largest difference of any of its parameters to the reference's.
-        digests (List[str]): on each rank, a hash of the bits of the parameters and of the optimizer's state at the end.
+        digests (List[str]): at the end, a hash of the bits of the parameters and of the optimizer's state on each rank.
     """
 
     before: List[float]
@@ -188,7 +188,7 @@ def claims_of_training(training):
             f"{unequal} losses differ; parameters differ by up to {fixed.distance:.3g}",
         ),
         Claim(
-            f"unmodified: the losses after going back differ visibly from the reference's (by {difference:.0%} on average)",
+            f"unmodified: the losses after going back visibly differ from the reference's, by {difference:.0%} on average",
             difference > VISIBLE,
             f"{VISIBLE:.0%} would be visible. Is the installed ColossalAI fixed already?",
         ),

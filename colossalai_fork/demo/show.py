@@ -27,13 +27,14 @@ def show(console, steps, file=None):
     console.print("\n[bold]1. The smallest case[/], each time in a process of its own\n")
     unmodified, fixed = reproduce(console)
     console.print(report.reproduction_table(unmodified, fixed))
+    console.print("By hand: python -m colossalai_fork.demo.reproduction [--fixed]", style="dim", markup=False)
 
     schedule = Schedule(steps)
     console.print(
         f"\n[bold]2. A model in training[/]: digits, Booster, LowLevelZeroPlugin, Adam, {WORLD_SIZE} processes\n\n"
-        f"Only the last layer is trained for {schedule.last_layer.steps} steps. After this checkpoint comes the whole model, "
-        f"by mistake with a learning rate a hundred times too high. After {schedule.astray.steps} steps of that the run goes "
-        f"back to the checkpoint, in the same process, and makes {steps} steps with the right one.\n"
+        f"For {schedule.last_layer.steps} steps only the last layer is trained. Then, after a checkpoint, the whole model, "
+        f"but with a learning rate a hundred times too high. After {schedule.astray.steps} steps of that the run goes back "
+        f"to the checkpoint, in the same process, and makes {steps} steps with the right one.\n"
     )
     training = train(console, steps)
     console.print(report.training_table(training))
@@ -81,7 +82,10 @@ def train(console, steps):
         ProcessFailed: a process failed or hung.
     """
     columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
-    with temporary_directory() as directory, Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with (
+        temporary_directory() as directory,
+        Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar,
+    ):
         task = bar.add_task("starting", total=Schedule(steps).total_steps)
         steps_made = os.path.join(directory, "steps-0")
 

@@ -1,4 +1,4 @@
-"""Draws the loss curves with the dots of Braille characters, or with letters where there are no colours to tell them apart."""
+"""Draws the loss curves with the dots of Braille characters, or with letters where no colours tell them apart."""
 
 import math
 
@@ -38,7 +38,7 @@ class Canvas:
 
         Args:
             name (str): what for; decides the colour or the letter.
-            points (List[Tuple[float, float]]): from (0, 0), lower left, to (1, 1), upper right. What is outside is left out.
+            points (List[Tuple[float, float]]): from (0, 0), lower left, to (1, 1), upper right. The rest is left out.
         """
         across, down = self.columns * self.dots_across - 1, self.rows * self.dots_down - 1
         places = [(x * across, (1 - y) * down) for x, y in points]

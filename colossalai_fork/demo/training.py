@@ -1,8 +1,8 @@
 """
 Trains a small model on scikit-learn's digits, one process of two, with ColossalAI's Booster and ZeRO stage 1.
 
-Every run starts from the same seed, and step n always sees the same images. At first only the last layer is trained. The
-checkpoint is taken then: it holds state for that layer, and none for the layers below, which have not been trained yet.
+Every run starts from the same seed, and step n always sees the same images. At first only the last layer is trained.
+The checkpoint is taken then: it holds state for that layer, and none for the layers below, which were not trained yet.
 
     reference   goes straight on with the whole model
     unmodified  goes astray, goes back to the checkpoint with ColossalAI's own loader, then does what the reference did
@@ -77,9 +77,7 @@ class Run:
         self.digits = digits
         self.after_step = after_step
         self.booster = Booster(plugin=LowLevelZeroPlugin(stage=1, precision="fp32"))
-        self.model, self.optimizer, self.criterion, _, _ = self.booster.boost(
-            model, optimizer, nn.CrossEntropyLoss()
-        )
+        self.model, self.optimizer, self.criterion, _, _ = self.booster.boost(model, optimizer, nn.CrossEntropyLoss())
         self.step = 0
 
     def train(self, phase):
@@ -155,17 +153,19 @@ class Run:
             answers = self.model(self.digits.test_images).argmax(dim=1)
         return (answers == self.digits.test_labels).float().mean().item()
 
-    def digest(self):
+    def digests(self):
         """Hash the bits of the model and of the optimizer's state. Must be called on every rank.
 
         Returns:
-            List[str]: the hash of every rank. Two are equal if, and only if, every bit is.
+            List[str]: the hash of what each rank holds. Two are equal if, and only if, every bit is.
         """
         digest = hashlib.sha256()
-        with colossalai_fork.apply():
-            state = self.optimizer.state_dict()["state"]
-        for entry in [*self.parameters(), *(value for _, each in sorted(state.items()) for value in each.values())]:
-            digest.update(entry.numpy().tobytes())
+        for parameter in self.model.parameters():
+            digest.update(parameter.detach().numpy().tobytes())
+        for group in self.optimizer.optim.param_groups:
+            for parameter in group["params"]:
+                for key, value in sorted(self.optimizer.optim.state.get(parameter, {}).items()):
+                    digest.update(key.encode() + value.numpy().tobytes())
         digests = [None] * WORLD_SIZE
         dist.all_gather_object(digests, digest.hexdigest())
         return digests
@@ -220,7 +220,7 @@ def train(directory, steps, after_step):
 
 def _result(run, end_of_reference, **found):
     distance = max((ours - theirs).abs().max().item() for ours, theirs in zip(run.parameters(), end_of_reference))
-    return {**found, "accuracy": run.accuracy(), "distance": distance, "digests": run.digest()}
+    return {**found, "accuracy": run.accuracy(), "distance": distance, "digests": run.digests()}
 
 
 def main():
@@ -238,7 +238,7 @@ def main():
         init_method="file://" + os.path.join(arguments.directory, "rendezvous"),
         rank=arguments.rank,
         world_size=WORLD_SIZE,
-        timeout=datetime.timedelta(minutes=2),
+        timeout=datetime.timedelta(minutes=3),
     )
     with open(os.path.join(arguments.directory, f"steps-{arguments.rank}"), "w") as steps_made:
 
