@@ -6,8 +6,9 @@ or ranks. Whatever is wrong with the files is collected in :attr:`SavedState.pro
 
 import json
 import os
+import re
 from pathlib import Path
-from typing import Any, Callable, Collection, Dict, Iterator, List, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Collection, Dict, Iterator, List, Mapping, Optional, Set, Tuple, Union
 
 from .errors import Problem
 from .saved_file import UnreadableFileError, read_safetensors_file, read_torch_file, require_regular_file
@@ -15,6 +16,9 @@ from .saved_file import UnreadableFileError, read_safetensors_file, read_torch_f
 __all__ = ["SavedShard", "SavedState", "find_index", "open_sharded", "open_unsharded", "open_groups", "in_memory"]
 
 REWRITE = "Save the checkpoint again, or take an earlier one"
+
+# How the files of a pipeline stage are named.
+_STAGE = re.compile(r"-stage-(\d+)-")
 
 
 class SavedShard:
@@ -31,6 +35,8 @@ class SavedShard:
     def __init__(self, path: str, read: Callable[[], Tuple[Any, bool]], lists_every_id: bool = True) -> None:
         self.path = path
         self.lists_every_id = lists_every_id
+        # Ids of which the file may hold a second copy, because the index gives them to the file of another stage.
+        self.spare_ids: Collection[Any] = ()
         self._read = read
         self._kept: Optional[Dict[Any, Any]] = None
 
@@ -39,7 +45,8 @@ class SavedShard:
         Open the file, or return what is open already.
 
         Returns:
-            Dict[Any, Any]: State by parameter id. Tensors alias the file; a caller that keeps one copies it.
+            Dict[Any, Any]: State by parameter id, without copies of what another file holds. Tensors alias the file; a caller
+                that keeps one copies it.
 
         Raises:
             UnreadableFileError: If the file cannot be opened.
@@ -54,6 +61,8 @@ class SavedShard:
         states = {normalised_id(param_id): state for param_id, state in content.items()}
         if len(states) != len(content):
             raise UnreadableFileError("it holds a parameter id twice")
+        if self.spare_ids:
+            states = {param_id: state for param_id, state in states.items() if param_id not in self.spare_ids}
         if keep:
             self._kept = states
         return states
@@ -170,6 +179,7 @@ def open_sharded(index_path: Union[str, Path]) -> SavedState:
             shards[name] = _shard(os.path.join(directory, name))
         if name in shards:
             index[normalised_id(param_id)] = shards[name].path
+    _note_spare_ids(index, list(shards.values()))
     return SavedState(path, groups, groups_path, list(shards.values()), index, problems)
 
 
@@ -314,6 +324,20 @@ def _stays_inside(directory: str, name: str, index_path: str, problems: List[Pro
         problems.append(Problem(text, True, index_path, param_id, remedy="Do not trust this checkpoint"))
         return False
     return True
+
+
+def _note_spare_ids(index: Dict[Any, str], shards: List[SavedShard]) -> None:
+    # Pipeline stages that share a parameter, such as a tied embedding, all save its state, and the index names one of them.
+    stages = {shard.path: _STAGE.search(os.path.basename(shard.path)) for shard in shards}
+    names = {path: found.group(1) for path, found in stages.items() if found}
+    ids_of: Dict[str, Set[Any]] = {name: set() for name in names.values()}
+    for param_id, path in index.items():
+        if path in names:
+            ids_of[names[path]].add(param_id)
+    spare = {name: set().union(*(ids for other, ids in ids_of.items() if other != name)) for name in ids_of}
+    for shard in shards:
+        if shard.path in names:
+            shard.spare_ids = spare[names[shard.path]]
 
 
 def _read_groups_file(path: str, problems: List[Problem]) -> Optional[List[Dict[str, Any]]]:
