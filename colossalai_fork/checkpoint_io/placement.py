@@ -51,9 +51,19 @@ class Placement:
         """
         return tuple(shape) == self.global_shape
 
+    def fits_reduced(self, shape: Sequence[int]) -> bool:
+        """
+        Args:
+            shape (Sequence[int]): The shape of a saved tensor that is not elementwise, such as a moment of each row.
+
+        Returns:
+            bool: Whether :meth:`cut` can tell this rank's part of it.
+        """
+        return not self.divides
+
     @property
     def local_shape(self) -> Shape:
-        """Shape: The shape of what :meth:`cut` returns."""
+        """Shape: The shape of what :meth:`cut` returns for an elementwise tensor."""
         raise NotImplementedError
 
     def cut(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -61,11 +71,33 @@ class Placement:
         Take this rank's part.
 
         Args:
-            tensor (torch.Tensor): A saved tensor that :meth:`fits`.
+            tensor (torch.Tensor): A saved tensor that fits.
 
         Returns:
-            torch.Tensor: A tensor of :attr:`local_shape`; it may be a view of ``tensor`` or ``tensor`` itself. No more
-                of ``tensor`` is read than the part asks for, so that slices of mapped files stay cheap.
+            torch.Tensor: This rank's part; it may be a view of ``tensor`` or ``tensor`` itself. No more of ``tensor`` is read
+                than the part asks for, so that slices of mapped files stay cheap.
+        """
+        raise NotImplementedError
+
+    def is_part(self, shape: Sequence[int]) -> bool:
+        """
+        Args:
+            shape (Sequence[int]): The shape of a tensor that this rank holds.
+
+        Returns:
+            bool: Whether :meth:`join` can put it together with those of the other ranks.
+        """
+        return True
+
+    def join(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+        """
+        Put the parts of all ranks together: the inverse of :meth:`cut`.
+
+        Args:
+            parts (Sequence[torch.Tensor]): The part of each rank, in their order; each :meth:`is_part`.
+
+        Returns:
+            torch.Tensor: What they were cut from; it may be one of the parts.
         """
         raise NotImplementedError
 
@@ -80,69 +112,125 @@ class Replicated(Placement):
     def cut(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor
 
+    def join(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+        return parts[0]
+
 
 class PartitionedDimension(Placement):
     """
-    Tensor parallelism: the whole tensor is padded along one dimension if need be, then cut evenly along one.
+    Tensor parallelism: the whole tensor is padded with zeros along one dimension if need be, then cut evenly along it.
+
+    The parts of fused weights (query, key and value in one) are taken in the order of the ranks too, because that is how
+    ColossalAI's hybrid parallelism saves them.
 
     Args:
         global_shape (Sequence[int]): The shape of the whole parameter, without padding.
         local_shape (Sequence[int]): The shape of the parameter on this rank.
-        rank (int): This rank in the tensor parallel group.
+        rank (int): This rank in the tensor parallel group; 0 of 1 for a parameter that is padded without being cut.
         world_size (int): The size of the tensor parallel group.
+        dimension (int, optional): The dimension that is cut. Without it, the one in which the shapes differ. It has to be
+            given where padding may make both shapes alike: 64 rows padded to 128 and cut in two.
 
     Raises:
-        ValueError: If no padding of one dimension followed by an even cut along one leads from one shape to the other.
+        ValueError: If padding and an even cut along one dimension do not lead from one shape to the other.
     """
 
     divides = True
 
-    def __init__(self, global_shape: Sequence[int], local_shape: Sequence[int], rank: int, world_size: int) -> None:
+    def __init__(
+        self,
+        global_shape: Sequence[int],
+        local_shape: Sequence[int],
+        rank: int,
+        world_size: int,
+        dimension: Optional[int] = None,
+    ) -> None:
         super().__init__(global_shape)
         self._local_shape: Shape = tuple(local_shape)
         self.rank = rank
         self.world_size = world_size
-        self.dimension: Optional[int] = None
-        self._find_dimension()
+        self.dimension = self._differing_dimension() if dimension is None else dimension % len(self.global_shape)
+        if self.dimension is not None:
+            self._check()
 
-    def _find_dimension(self) -> None:
-        differing = [
-            dim for dim, (whole, part) in enumerate(zip(self.global_shape, self._local_shape)) if whole != part
-        ]
-        same_rank = len(self.global_shape) == len(self._local_shape)
-        if same_rank and not differing:
-            return
-        if same_rank and len(differing) == 1:
-            dim = differing[0]
-            # What was added along the dimension, behind the last element, so that it divides evenly.
-            padding = self._local_shape[dim] * self.world_size - self.global_shape[dim]
-            if padding >= 0:
-                self.dimension = dim
-                return
-        raise ValueError(
-            "a parameter of shape {} cannot be the part {} of {} ranks".format(
-                self.global_shape, self._local_shape, self.world_size
-            )
-        )
+    def _differing_dimension(self) -> Optional[int]:
+        if len(self.global_shape) != len(self._local_shape):
+            raise self._impossible()
+        pairs = enumerate(zip(self.global_shape, self._local_shape))
+        differing = [dim for dim, (whole, part) in pairs if whole != part]
+        if len(differing) > 1:
+            raise self._impossible()
+        return differing[0] if differing else None
+
+    def _check(self) -> None:
+        dim = self.dimension
+        rest, local_rest = list(self.global_shape), list(self._local_shape)
+        if len(rest) != len(local_rest):
+            raise self._impossible()
+        whole, part = rest.pop(dim), local_rest.pop(dim)
+        if rest != local_rest or part * self.world_size < whole:
+            raise self._impossible()
+
+    def _impossible(self) -> ValueError:
+        text = "a parameter of shape {} cannot be the part {} of {} ranks"
+        return ValueError(text.format(self.global_shape, self._local_shape, self.world_size))
+
+    def fits_reduced(self, shape: Sequence[int]) -> bool:
+        # A dimension of length one is one on every rank, and saving has put the ranks' tensors one behind the other.
+        if self.dimension is None or len(shape) != len(self.global_shape):
+            return False
+        lengths = list(zip(shape, self.global_shape))
+        length, whole = lengths.pop(self.dimension)
+        return length in (whole, self.world_size) and all(one in (1, other) for one, other in lengths)
 
     @property
     def local_shape(self) -> Shape:
         return self._local_shape
 
-    def cut(self, tensor: torch.Tensor) -> torch.Tensor:
+    def held(self, tensor: torch.Tensor) -> torch.Tensor:
+        """
+        Take this rank's part without the padding, which lies behind it.
+
+        Args:
+            tensor (torch.Tensor): A saved tensor that fits.
+
+        Returns:
+            torch.Tensor: A view of ``tensor``.
+        """
         if self.dimension is None:
             return tensor
-        length = self._local_shape[self.dimension]
         whole = self.global_shape[self.dimension]
-        # A parameter can be padded without being cut: then every rank holds what one rank of one would.
-        start = min(self.rank * length, whole)
-        stop = min(start + length, whole)
-        part = tensor.narrow(self.dimension, start, stop - start)
-        if stop - start == length:
+        length = self._local_shape[self.dimension] if tensor.shape[self.dimension] == whole else 1
+        start = min(self.rank * length, tensor.shape[self.dimension])
+        stop = min(start + length, tensor.shape[self.dimension])
+        return tensor.narrow(self.dimension, start, stop - start)
+
+    def cut(self, tensor: torch.Tensor) -> torch.Tensor:
+        part = self.held(tensor)
+        if self.dimension is None or tensor.shape[self.dimension] != self.global_shape[self.dimension]:
             return part
-        padded = tensor.new_zeros(self._local_shape)
-        padded.narrow(self.dimension, 0, stop - start).copy_(part)
+        missing = self._local_shape[self.dimension] - part.shape[self.dimension]
+        if missing == 0:
+            return part
+        shape = list(part.shape)
+        shape[self.dimension] += missing
+        padded = part.new_zeros(shape)
+        padded.narrow(self.dimension, 0, part.shape[self.dimension]).copy_(part)
         return padded
+
+    def is_part(self, shape: Sequence[int]) -> bool:
+        if self.dimension is None:
+            return True
+        local = self._local_shape
+        return len(shape) == len(local) and all(one in (1, other) for one, other in zip(shape, local))
+
+    def join(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+        if self.dimension is None:
+            return parts[0]
+        whole = torch.cat(list(parts), dim=self.dimension)
+        if parts[0].shape[self.dimension] != self._local_shape[self.dimension]:
+            return whole
+        return whole.narrow(self.dimension, 0, self.global_shape[self.dimension])
 
 
 class FlatSlice(Placement):
@@ -153,50 +241,55 @@ class FlatSlice(Placement):
         whole (Placement): What the ranks of the group hold together: ``Replicated`` for pure data parallelism.
         rank (int): This rank in the group that divides the parameter.
         world_size (int): The size of that group.
-        padded_to (int, optional): Pad to a multiple of this instead of ``world_size``.
     """
 
     divides = True
 
-    def __init__(self, whole: Placement, rank: int, world_size: int, padded_to: Optional[int] = None) -> None:
+    def __init__(self, whole: Placement, rank: int, world_size: int) -> None:
         super().__init__(whole.global_shape)
         self.whole = whole
         self.rank = rank
         self.world_size = world_size
-        multiple = padded_to or world_size
-        elements = number_of_elements(whole.local_shape)
-        self.slice_length = -(-elements // multiple) * multiple // world_size
-        self._elements = elements
+        self.slice_length = -(-number_of_elements(whole.local_shape) // world_size)
 
     def fits(self, shape: Sequence[int]) -> bool:
-        # Parameters whose group has one rank are saved flat, padding and all, by ColossalAI.
-        return self.whole.fits(shape) or (
-            isinstance(self.whole, Replicated) and len(shape) == 1 and shape[0] == self._elements
-        )
+        return self.whole.fits(shape)
 
     @property
     def local_shape(self) -> Shape:
         return (self.slice_length,)
 
     def cut(self, tensor: torch.Tensor) -> torch.Tensor:
-        start = min(self.rank * self.slice_length, self._elements)
-        stop = min(start + self.slice_length, self._elements)
-        part = flat_range(tensor if self.fits_flat(tensor) else self.whole.cut(tensor), start, stop)
+        whole = self.whole
+        if isinstance(whole, PartitionedDimension) and whole.dimension == 0:
+            # Rows of padding come last in the flattened tensor, where this pads anyway.
+            part = whole.held(tensor)
+        else:
+            part = whole.cut(tensor)
+        start = min(self.rank * self.slice_length, part.numel())
+        stop = min(start + self.slice_length, part.numel())
+        held = flat_range(part, start, stop)
         if stop - start == self.slice_length:
-            return part
-        padded = part.new_zeros(self.slice_length)
-        padded[: stop - start].copy_(part)
+            return held
+        padded = held.new_zeros(self.slice_length)
+        padded[: stop - start].copy_(held)
         return padded
 
-    def fits_flat(self, tensor: torch.Tensor) -> bool:
+    def is_part(self, shape: Sequence[int]) -> bool:
+        return tuple(shape) == self.local_shape
+
+    def join(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
         """
+        Put the slices together.
+
         Args:
-            tensor (torch.Tensor): A saved tensor that :meth:`fits`.
+            parts (Sequence[torch.Tensor]): The slice of each rank, in their order.
 
         Returns:
-            bool: Whether it was saved flat.
+            torch.Tensor: What the ranks of the group hold together, as :attr:`whole` places it.
         """
-        return not self.whole.fits(tensor.shape)
+        shape = self.whole.local_shape
+        return torch.cat(list(parts))[: number_of_elements(shape)].reshape(shape)
 
 
 def flat_range(tensor: torch.Tensor, start: int, stop: int) -> torch.Tensor:

@@ -338,7 +338,10 @@ class _StateCheck:
             elementwise = key in ELEMENTWISE_STATE or (
                 isinstance(own, torch.Tensor) and own.dim() > 0 and own.shape == param.shape
             )
-        if elementwise and not placement.fits(shape):
+        if not elementwise or placement.fits(shape):
+            return
+        # What is divided need not be elementwise, as long as this rank's part of it is known.
+        if key in ELEMENTWISE_STATE or not placement.divides or not placement.fits_reduced(shape):
             text = "the state does not have the parameter's shape"
             self.problems.append(Problem(text, False, shard.path, param_id, key, placement.global_shape, shape))
 
