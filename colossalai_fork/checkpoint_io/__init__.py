@@ -7,7 +7,9 @@ makes its own checkpoint IO. :func:`colossalai_fork.apply` puts the same methods
 from .errors import CheckpointDamagedError, CheckpointLoadError, CheckpointMismatchError
 from .gemini import GeminiCheckpointIO
 from .general_checkpoint_io import GeneralCheckpointIO
+from .hybrid_parallel import HybridParallelCheckpointIO
 from .low_level_zero import LowLevelZeroCheckpointIO
+from .moe import MoECheckpointIO
 from .torch_ddp import TorchDDPCheckpointIO
 from .torch_fsdp import TorchFSDPCheckpointIO
 from .utils import load_param_groups_into_optimizer, load_states_into_optimizer
@@ -18,7 +20,9 @@ __all__ = [
     "CheckpointMismatchError",
     "GeminiCheckpointIO",
     "GeneralCheckpointIO",
+    "HybridParallelCheckpointIO",
     "LowLevelZeroCheckpointIO",
+    "MoECheckpointIO",
     "TorchDDPCheckpointIO",
     "TorchFSDPCheckpointIO",
     "load_param_groups_into_optimizer",

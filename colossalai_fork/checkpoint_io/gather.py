@@ -1,0 +1,79 @@
+"""Gathering the state of one parameter for saving: the inverse of what its placement cuts."""
+
+from typing import Any, Dict, List, Optional, Union
+
+import torch
+import torch.distributed as dist
+from colossalai.utils import get_current_device
+from torch.distributed import ProcessGroup
+
+from .placement import FlatSlice, PartitionedDimension, Placement
+
+__all__ = ["gather_state"]
+
+
+def gather_state(
+    state: Dict[str, Any],
+    placement: Placement,
+    tp_group: ProcessGroup,
+    zero_group: Optional[ProcessGroup] = None,
+    everywhere: bool = True,
+) -> Dict[str, Any]:
+    """
+    Put the parts of a parameter's state together.
+
+    Must be called on every rank of ``tp_group`` and of ``zero_group``.
+
+    Args:
+        state (Dict[str, Any]): The state on this rank. Not changed.
+        placement (Placement): The part of the parameter that this rank has in ``tp_group``.
+        tp_group (ProcessGroup): The tensor parallel group.
+        zero_group (ProcessGroup, optional): The ranks that ZeRO divides the state among, if it does.
+        everywhere (bool, optional): Whether every rank gets the whole, or the first of each group alone. Defaults to True.
+
+    Returns:
+        Dict[str, Any]: The state with whole tensors. Where nothing had to be put together they are those of ``state``; ranks
+            that do not get the whole get what they could put together.
+
+    Raises:
+        ValueError: If a state is neither one number nor cut as the parameter is. Every rank raises it.
+    """
+    whole_state: Dict[str, Any] = {}
+    for key, value in state.items():
+        # One number belongs to the whole parameter, and every rank has its copy.
+        if isinstance(value, torch.Tensor) and value.dim() > 0 and key != "step":
+            value = value.detach()
+            parts: Optional[List[torch.Tensor]] = [value]
+            # An optimizer that does without ZeRO keeps whole tensors, whatever the plugin was asked for.
+            if zero_group is not None and tuple(value.shape) != placement.local_shape:
+                slices = FlatSlice(placement, dist.get_rank(zero_group), dist.get_world_size(zero_group))
+                parts = _parts(key, value, slices, zero_group, everywhere)
+                value = value if parts is None else slices.join(parts)
+            if parts is not None and placement.divides:
+                parts = _parts(key, value, placement, tp_group, everywhere)
+                value = value if parts is None else placement.join(parts)
+        whole_state[key] = value
+    return whole_state
+
+
+def _parts(
+    key: str,
+    value: torch.Tensor,
+    placement: Union[FlatSlice, PartitionedDimension],
+    group: ProcessGroup,
+    everywhere: bool,
+) -> Optional[List[torch.Tensor]]:
+    if not placement.is_part(value.shape):
+        text = "the state {!r} cannot be gathered: its shape {} is not that of the parameter's part, {}"
+        raise ValueError(text.format(key, tuple(value.shape), placement.local_shape))
+    size = placement.world_size
+    if size == 1:
+        return [value]
+    value = value.to(get_current_device()).contiguous()
+    receives = everywhere or dist.get_rank(group) == 0
+    parts = [torch.empty_like(value) for _ in range(size)] if receives else None
+    if everywhere:
+        dist.all_gather(parts, value, group=group)
+    else:
+        dist.gather(value, parts, dst=dist.get_global_rank(group, 0), group=group)
+    return parts

@@ -1,0 +1,181 @@
+"""Loading and saving for mixtures of experts: hybrid parallelism whose experts have data parallel groups of their own."""
+
+import copy
+from functools import partial
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Union
+
+import colossalai.checkpoint_io.moe_checkpoint as upstream
+import torch
+import torch.distributed as dist
+from colossalai.checkpoint_io.utils import save_state_dict
+from colossalai.interface import OptimizerWrapper
+from colossalai.tensor.moe_tensor.api import is_moe_tensor
+from torch.distributed import ProcessGroup
+
+from .gather import gather_state
+from .hybrid_parallel import HybridParallelCheckpointIO
+from .moe_destination import MoEDestination
+from .restore import restore
+from .saved_state import open_sharded, open_unsharded
+from .tensor_parallel import tensor_parallel_placement
+
+__all__ = ["MoECheckpointIO"]
+
+
+class MoECheckpointIO(upstream.MoECheckpointIO, HybridParallelCheckpointIO):
+    """Checkpoint IO for MoeHybridParallelPlugin."""
+
+    def load_sharded_optimizer(
+        self,
+        optimizer: OptimizerWrapper,
+        checkpoint_index_file: Union[str, Path],
+        prefix: str = "",
+        low_cpu_mem_mode: bool = True,
+        num_threads: int = 1,
+    ) -> None:
+        """
+        Load sharded optimizer with the given path to index file of checkpoint folder. Must be called on every rank.
+
+        Args:
+            optimizer (OptimizerWrapper): The boosted optimizer.
+            checkpoint_index_file (Union[str, Path]): Path to the index file.
+            prefix (str): Not used, the index names the files.
+            low_cpu_mem_mode (bool): Whether to stream the shards. Default: True.
+            num_threads (int): Number of threads that read if not ``low_cpu_mem_mode``. Default: 1.
+
+        Raises:
+            ValueError: If the checkpoint does not fit the optimizer. Nothing has changed, on any rank.
+            RuntimeError: If the checkpoint is damaged. The message says what the optimizer holds.
+        """
+        assert isinstance(optimizer, OptimizerWrapper), "Please boost the optimizer before loading!"
+        destination = MoEDestination(optimizer, self.tp_rank, self.tp_size)
+        opened = partial(open_sharded, checkpoint_index_file)
+        restore(destination, opened, dist.group.WORLD, low_cpu_mem_mode, num_threads)
+
+    def load_unsharded_optimizer(
+        self,
+        optimizer: OptimizerWrapper,
+        checkpoint: Union[str, Path],
+        strict: bool = False,
+        low_cpu_mem_mode: bool = True,
+        num_threads: int = 1,
+    ) -> None:
+        """
+        Load optimizer from a file with given path. Must be called on every rank.
+
+        Args:
+            optimizer (OptimizerWrapper): The boosted optimizer.
+            checkpoint (Union[str, Path]): Path to the file.
+            strict (bool): Not used: every checkpoint has to fit.
+            low_cpu_mem_mode (bool): Whether to stream the file. Default: True.
+            num_threads (int): Number of threads that read if not ``low_cpu_mem_mode``. Default: 1.
+
+        Raises:
+            ValueError: If the checkpoint does not fit the optimizer. Nothing has changed, on any rank.
+            RuntimeError: If the checkpoint is damaged. The message says what the optimizer holds.
+        """
+        assert isinstance(optimizer, OptimizerWrapper), "Please boost the optimizer before loading!"
+        destination = MoEDestination(optimizer, self.tp_rank, self.tp_size)
+        opened = partial(open_unsharded, checkpoint)
+        restore(destination, opened, dist.group.WORLD, low_cpu_mem_mode, num_threads)
+
+    @staticmethod
+    def gather_from_sharded_optimizer_state(
+        state: Dict[str, Any],
+        param: torch.Tensor,
+        original_shape: torch.Size,
+        global_dp_group: ProcessGroup,
+        tp_group: ProcessGroup,
+        use_zero: bool,
+        inplace: bool,
+        is_moe_param: bool,
+        moe_dp_group: Optional[ProcessGroup] = None,
+        device: torch.device = torch.device("cpu"),
+    ) -> Dict[str, Any]:
+        """
+        With given parameter and its optimizer states, gather the complete optimizer state for saving.
+
+        Must be called on every rank of ``tp_group`` and, with ZeRO, of the group that divides the parameter.
+
+        Args:
+            state (Dict[str, Any]): Optimizer states of given parameter, might be distributed among tp/dp group.
+            param (torch.Tensor): The given parameter. It should be working_param when using Zero.
+            original_shape (torch.Size): The size of parameter before sharding.
+            global_dp_group (ProcessGroup): The process group of data parallel.
+            tp_group (ProcessGroup): The process group of tensor parallel.
+            use_zero (bool): Whether Zero is used.
+            inplace (bool): If set to True, will update the values of argument 'state' in place. Else will make a copy of state.
+            is_moe_param (bool): Whether the parameter is an expert's, which ``moe_dp_group`` divides.
+            moe_dp_group (ProcessGroup, optional): The ranks that hold the same experts. Without one there are no others.
+            device (torch.device): The destination device of loaded optimizer states. Defaults to torch.device('cpu').
+
+        Returns:
+            Dict[str, Any]: The complete optimizer state of given parameter on the first rank of each group; on others as much
+                as they know.
+
+        Raises:
+            ValueError: If a state is neither one number nor cut as the parameter is. Every rank raises it.
+        """
+        placement = tensor_parallel_placement(
+            param, original_shape, dist.get_rank(tp_group), dist.get_world_size(tp_group)
+        )
+        zero_group = moe_dp_group if is_moe_param else global_dp_group
+        whole_state = gather_state(state, placement, tp_group, zero_group if use_zero else None, everywhere=False)
+        result = state if inplace else {}
+        for key, value in whole_state.items():
+            is_tensor = isinstance(value, torch.Tensor)
+            result[key] = value.detach().to(device, copy=True) if is_tensor else copy.deepcopy(value)
+        return result
+
+    def save_unsharded_optimizer(
+        self,
+        optimizer: OptimizerWrapper,
+        checkpoint: str,
+        gather_dtensor: bool,
+        use_async: bool = False,
+    ) -> None:
+        """
+        Save optimizer state dict to a file with given path, in the layout of native ``state_dict``: whole tensors by the ids
+        that parameters had before they were distributed. Must be called on every rank.
+
+        Args:
+            optimizer (OptimizerWrapper): The boosted optimizer.
+            checkpoint (str): Path to save optimizer state_dict.
+            gather_dtensor (bool): Whether to gather_dtensor, not used.
+            use_async (bool): Not used: the file is complete when this returns.
+        """
+        assert isinstance(optimizer, OptimizerWrapper), "Please boost the optimizer before saving!"
+        info = optimizer.param_info
+        master_to_working = optimizer.get_master_to_working_map()
+        states: Dict[int, Any] = {}
+        for param, state in optimizer.optim.state.items():
+            working_param = param if master_to_working is None else master_to_working[id(param)]
+            is_moe_param = is_moe_tensor(working_param)
+            whole_state = self.gather_from_sharded_optimizer_state(
+                state,
+                working_param,
+                original_shape=info["param2shape"][id(working_param)],
+                global_dp_group=self.global_dp_group,
+                tp_group=self.tp_group,
+                use_zero=self.use_zero,
+                inplace=False,
+                is_moe_param=is_moe_param,
+                moe_dp_group=self.moe_dp_group,
+            )
+            data_parallel_rank = self.moe_dp_rank if is_moe_param else self.global_dp_rank
+            if data_parallel_rank == 0 and self.tp_rank == 0 and self.sp_rank == 0:
+                states[info["param2id"][id(working_param)]] = whole_state
+        is_master = dist.get_rank() == 0
+        of_ranks: Optional[List[Dict[int, Any]]] = [{} for _ in range(dist.get_world_size())] if is_master else None
+        dist.gather_object(states, of_ranks, dst=0)
+        if is_master:
+            # A parameter that two pipeline stages share has the same state in both.
+            merged = {param_id: state for states in of_ranks for param_id, state in states.items()}
+            groups = [
+                {**group, "params": recorded["params"]}
+                for group, recorded in zip(optimizer.param_groups, info["param_groups"])
+            ]
+            state_dict = {"state": dict(sorted(merged.items())), "param_groups": groups}
+            save_state_dict(state_dict, checkpoint, use_safetensors=False)
+        dist.barrier()
