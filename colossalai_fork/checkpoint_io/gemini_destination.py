@@ -4,13 +4,13 @@ from typing import Any, Dict, List, Optional
 
 import torch
 from colossalai.interface import OptimizerWrapper
-from colossalai.tensor.d_tensor import is_customized_distributed_tensor, is_distributed_tensor
-from colossalai.tensor.padded_tensor import is_padded_tensor
+from colossalai.tensor.d_tensor import is_customized_distributed_tensor
 
 from .destination import Destination, check_group_sizes
 from .errors import Problem
 from .gemini_placement import ChunkRange, CustomPartition
-from .placement import PartitionedDimension, Placement, Replicated
+from .placement import Placement, Replicated
+from .tensor_parallel import tensor_parallel_placement
 
 __all__ = ["GeminiDestination"]
 
@@ -68,12 +68,8 @@ class GeminiDestination(Destination):
         global_shape = self.gemini_optimizer.params_info["id2shape"][param_id]
         if is_customized_distributed_tensor(param):
             return CustomPartition(global_shape, param.shape, param.shard_fn)
-        if is_distributed_tensor(param):
-            rank, size = self.gemini_optimizer.tp_rank, self.gemini_optimizer.tp_size
-            return PartitionedDimension(global_shape, param.shape, rank, size)
-        if is_padded_tensor(param):
-            return PartitionedDimension(global_shape, param.shape, 0, 1)
-        return Replicated(global_shape)
+        rank, size = self.gemini_optimizer.tp_rank, self.gemini_optimizer.tp_size
+        return tensor_parallel_placement(param, global_shape, rank, size)
 
     def local_groups(
         self, groups: List[Dict[str, Any]], source: str, problems: List[Problem]
