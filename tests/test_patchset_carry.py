@@ -236,6 +236,19 @@ def test_a_re_exported_name_is_the_same_name(source, root):
     assert grafted(source, root, "colossalai/checkpoint_io/general.py").count("IndexFile\n") == 1
 
 
+def test_a_name_that_a_package_outside_hands_on_is_the_same_name(source, root):
+    change_fork(source, "general.py", "from typing import Optional", "from torch.optim import Optimizer as Optional")
+    file = root / "colossalai/checkpoint_io/general.py"
+    text = file.read_text()
+    file.write_text("from torch.optim.optimizer import Optimizer as Optional\n" + text)
+    assert grafted(source, root, "colossalai/checkpoint_io/general.py").count("Optional") == 2
+    file.write_text("from torch.optimizer import Optimizer as Optional\n" + text)
+    with pytest.raises(
+        PatchError, match="takes Optional from torch.optimizer; carried code needs the one of torch.optim"
+    ):
+        grafted(source, root, "colossalai/checkpoint_io/general.py")
+
+
 def test_our_name_may_differ(source, root):
     change_fork(source, "general.py", "def load(self", "def load_our_way(self")
     row = source.rows[0]

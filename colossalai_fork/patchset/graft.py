@@ -114,7 +114,7 @@ def _add_imports(text, wanted, target, origins):
             raise PatchError(f"{target} defines a {item.bound} of its own; carried code needs the one of {item.module}")
         elif item.bound not in present:
             missing.append(_as_written(item, target, origins))
-        elif _origin(present[item.bound], target, origins) != _origin(item, target, origins):
+        elif not _same(_origin(present[item.bound], target, origins), _origin(item, target, origins), origins):
             theirs = present[item.bound].module
             raise PatchError(f"{target} takes {item.bound} from {theirs}; carried code needs the one of {item.module}")
     return imports.add(text, missing)
@@ -123,6 +123,15 @@ def _add_imports(text, wanted, target, origins):
 def _origin(item, importer, origins):
     module = absolute(item.module, importer)
     return (module, None) if item.name is None else origins.of(module, item.name)
+
+
+def _same(one, other, origins):
+    if one == other:
+        return True
+    # Outside the tree nothing can be followed, but a package hands on what its modules define under the same name.
+    shorter, longer = sorted((one[0], other[0]), key=len)
+    outside = origins.file(shorter.split(".")[0]) is None
+    return outside and one[1] is not None and one[1] == other[1] and longer.startswith(shorter + ".")
 
 
 def _as_written(item, target, origins):
