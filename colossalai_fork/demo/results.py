@@ -188,7 +188,7 @@ def claims_of_training(training):
             f"{unequal} losses differ; parameters differ by up to {fixed.distance:.3g}",
         ),
         Claim(
-            f"unmodified: the losses after going back visibly differ from the reference's, by {difference:.0%} on average",
+            f"unmodified: the losses after going back visibly differ from the reference's (by {difference:.0%})",
             difference > VISIBLE,
             f"{VISIBLE:.0%} would be visible. Is the installed ColossalAI fixed already?",
         ),

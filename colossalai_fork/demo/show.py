@@ -24,7 +24,7 @@ def show(console, steps, file=None):
     Raises:
         ProcessFailed: a process failed or hung.
     """
-    console.print("\n[bold]1. The smallest case[/], each time in a process of its own\n")
+    console.print("\n[bold]1. The smallest case[/], each time in a process of its own\n", highlight=False)
     unmodified, fixed = reproduce(console)
     console.print(report.reproduction_table(unmodified, fixed))
     console.print("By hand: python -m colossalai_fork.demo.reproduction [--fixed]", style="dim", markup=False)
@@ -32,9 +32,10 @@ def show(console, steps, file=None):
     schedule = Schedule(steps)
     console.print(
         f"\n[bold]2. A model in training[/]: digits, Booster, LowLevelZeroPlugin, Adam, {WORLD_SIZE} processes\n\n"
-        f"For {schedule.last_layer.steps} steps only the last layer is trained. Then, after a checkpoint, the whole model, "
-        f"but with a learning rate a hundred times too high. After {schedule.astray.steps} steps of that the run goes back "
-        f"to the checkpoint, in the same process, and makes {steps} steps with the right one.\n"
+        f"For {schedule.last_layer.steps} steps only the last layer is trained. Then, after a checkpoint, the whole "
+        f"model, but with a learning rate a hundred times too high. After {schedule.astray.steps} steps of that the "
+        f"run goes back to the checkpoint, in the same process, and makes {steps} steps with the right one.\n",
+        highlight=False,
     )
     training = train(console, steps)
     console.print(report.training_table(training))
@@ -44,7 +45,7 @@ def show(console, steps, file=None):
     _draw(console, curves_of(training), file)
 
     claims = results.claims_of_reproduction(unmodified, fixed) + results.claims_of_training(training)
-    console.print("\n[bold]3. What this shows[/]\n")
+    console.print("\n[bold]3. What this shows[/]\n", highlight=False)
     console.print(report.claims_table(claims))
     return all(claim.holds for claim in claims)
 
