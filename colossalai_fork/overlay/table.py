@@ -147,6 +147,75 @@ REPLACEMENTS = [
         known={"0.5.0": "b80b0efeb5c1 79e4c793bfa7 ad25ad147eab b28e74363b6c f8fd7a952c06 3c6df5266fd3 a87bcb8b2844"},
     ),
     Replacement(
+        "colossalai.checkpoint_io.hybrid_parallel_checkpoint_io",
+        "HybridParallelCheckpointIO.load_sharded_optimizer",
+        "colossalai_fork.checkpoint_io.hybrid_parallel",
+        patch="replace-hybrid-parallel-optimizer-state",
+        known={
+            "0.5.0": "d664ab081d97 422364744169 9ae42771634f 6229d222e943 91c4ed391378 9dc19119b782 4531e2e71660 "
+            "b66f23295fe4 eeb4b32372ce fd84df7d15e5 ee9ab92d66a3 a608a451f31d 4965246bd969 86e025ebd7a7 "
+            "d72b79ebb084 75fcb8942cf7 a8d591fc5788 f2c182995fe6 1ddb86ccb547 db9047b6f781"
+        },
+    ),
+    Replacement(
+        "colossalai.checkpoint_io.hybrid_parallel_checkpoint_io",
+        "HybridParallelCheckpointIO.load_unsharded_optimizer",
+        "colossalai_fork.checkpoint_io.hybrid_parallel",
+        patch="replace-hybrid-parallel-optimizer-state",
+        known={
+            "0.5.0": "0d2f9fe2960e 9ae42771634f 05bade1ac1d0 422364744169 b780e5f3348d 6a48a71e5937 86e025ebd7a7 "
+            "ef4bd9734d16 d72b79ebb084 75fcb8942cf7 91c4ed391378 6229d222e943 9dc19119b782 b85c26684b64 "
+            "1ddb86ccb547"
+        },
+    ),
+    Replacement(
+        "colossalai.checkpoint_io.hybrid_parallel_checkpoint_io",
+        "HybridParallelCheckpointIO.gather_from_sharded_optimizer_state",
+        "colossalai_fork.checkpoint_io.hybrid_parallel",
+        patch="replace-hybrid-parallel-optimizer-state",
+        known={"0.5.0": "659f33d04116 3ffa7e2cd8ee 5f170ea245d8 e85f1f963bb4 8584feaf6ba6 4c07b3311d8f 129671ca4ec9"},
+    ),
+    Replacement(
+        "colossalai.checkpoint_io.moe_checkpoint",
+        "MoECheckpointIO.load_sharded_optimizer",
+        "colossalai_fork.checkpoint_io.moe",
+        patch="replace-moe-optimizer-state",
+        known={
+            "0.5.0": "d664ab081d97 422364744169 9ae42771634f 6229d222e943 91c4ed391378 9dc19119b782 4531e2e71660 "
+            "b66f23295fe4 eeb4b32372ce fd84df7d15e5 ee9ab92d66a3 a608a451f31d 4965246bd969 86e025ebd7a7 "
+            "d72b79ebb084 077c67a2788e 75fcb8942cf7 a8d591fc5788 3e8ea6175851 e7fe9cc0bd14 1ddb86ccb547 "
+            "db9047b6f781"
+        },
+    ),
+    Replacement(
+        "colossalai.checkpoint_io.moe_checkpoint",
+        "MoECheckpointIO.load_unsharded_optimizer",
+        "colossalai_fork.checkpoint_io.moe",
+        patch="replace-moe-optimizer-state",
+        known={
+            "0.5.0": "61e162474875 4345714f5d67 05bade1ac1d0 422364744169 db7fa9fd1e1c 86e025ebd7a7 ef4bd9734d16 "
+            "d72b79ebb084 556d164fe41a 75fcb8942cf7 91c4ed391378 6229d222e943 007effdf0eed d22d1bbeb654 "
+            "18009ae48524 1ddb86ccb547 d9b0de88e1cf"
+        },
+    ),
+    Replacement(
+        "colossalai.checkpoint_io.moe_checkpoint",
+        "MoECheckpointIO.gather_from_sharded_optimizer_state",
+        "colossalai_fork.checkpoint_io.moe",
+        patch="replace-moe-optimizer-state",
+        known={
+            "0.5.0": "3e8cc84b5d44 79e0709dc809 5f170ea245d8 de834162d480 e85f1f963bb4 8584feaf6ba6 4f6f2bec60fa "
+            "129671ca4ec9"
+        },
+    ),
+    Replacement(
+        "colossalai.checkpoint_io.moe_checkpoint",
+        "MoECheckpointIO.save_unsharded_optimizer",
+        "colossalai_fork.checkpoint_io.moe",
+        patch="replace-moe-optimizer-state",
+        known={"0.5.0": "4edc3c2880a2 05bade1ac1d0 8c7e02b871b0 e1849ced8983 bb238365e957 e021d6a05941 d9b0de88e1cf"},
+    ),
+    Replacement(
         "colossalai.booster.plugin.gemini_plugin",
         "GeminiCheckpointIO.loading_group",
         "colossalai_fork.checkpoint_io.gemini",
