@@ -304,7 +304,9 @@ def flat_range(tensor: torch.Tensor, start: int, stop: int) -> torch.Tensor:
     Returns:
         torch.Tensor: ``tensor.flatten()[start:stop]``, without reading rows outside of the range.
     """
-    if tensor.dim() > 1 and not tensor.is_contiguous() and stop > start:
+    if stop <= start:
+        return tensor.new_empty(0)
+    if tensor.dim() > 1 and not tensor.is_contiguous():
         row = tensor[0].numel()
         first = start // row
         last = (stop - 1) // row
