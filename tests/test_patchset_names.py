@@ -124,3 +124,13 @@ def test_added_imports_are_sorted_into_upstreams_blocks(tmp_path):
         '"""Doc."""\nimport os\nfrom typing import List\n\nimport torch\nfrom torch import t\n\n'
         "from colossalai.interface import C\n\nfrom .index import A, B\n\nx = 1\n"
     )
+
+
+def test_an_import_goes_to_the_others_of_its_package(tmp_path):
+    make_upstream(tmp_path)
+    source = "import os\n\nif os.name:\n    import torch\n\nfrom colossalai.interface import B\n\nx = 1\n"
+    wanted = [names.Import("A", "colossalai.checkpoint_io", "A"), names.Import("re", "re", None)]
+    assert imports.sort(imports.add(source, wanted), tmp_path) == (
+        "import os\nimport re\n\nif os.name:\n    import torch\n\n"
+        "from colossalai.checkpoint_io import A\nfrom colossalai.interface import B\n\nx = 1\n"
+    )

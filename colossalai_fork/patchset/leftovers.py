@@ -1,48 +1,87 @@
-"""What a change leaves without any use: functions and methods that something named before and nothing names now."""
+"""What a change leaves without any use: functions and methods that something used before and nothing uses now."""
 
 import ast
 
 from .modules import python_files
 from .syntax import parse
 
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
-def mentioned(root):
-    """Collect every name that the tree's sources use: names, attributes, imports, strings that are names.
+
+class Uses:
+    """The names that a source tree's code uses.
 
     Args:
         root (pathlib.Path): the source tree.
-
-    Returns:
-        set[str]: the names.
     """
-    found = set()
-    for file in python_files(root):
-        for node in ast.walk(parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Name):
-                found.add(node.id)
-            elif isinstance(node, ast.Attribute):
-                found.add(node.attr)
-            elif isinstance(node, ast.alias):
-                found.update(node.name.split("."))
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
-                found.add(node.value)
-    return found
+
+    def __init__(self, root):
+        self._trees = {
+            file.relative_to(root).as_posix(): parse(file.read_text(encoding="utf-8")) for file in python_files(root)
+        }
+        product = {file: tree for file, tree in self._trees.items() if file.startswith("colossalai/")}
+        self.definitions = [(file, name) for file, tree in product.items() for name, _ in _functions(tree)]
+
+    def without(self, unused=()):
+        """Collect the names used by everything but some functions.
+
+        Args:
+            unused (list[tuple[str, str]]): file and qualified name of functions that do not count.
+
+        Returns:
+            tuple[set[str], set[str]]: names that stand alone or are imported, and names behind a dot. A string that is a
+                name counts as both.
+        """
+        bare, dotted = set(), set()
+        for file, tree in self._trees.items():
+            skipped = {node for name, node in _functions(tree) if (file, name) in unused}
+            pending = [tree]
+            while pending:
+                node = pending.pop()
+                if node in skipped:
+                    continue
+                pending.extend(ast.iter_child_nodes(node))
+                if isinstance(node, ast.Name):
+                    bare.add(node.id)
+                elif isinstance(node, ast.Attribute):
+                    dotted.add(node.attr)
+                elif isinstance(node, ast.alias):
+                    bare.add(node.name)
+                elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
+                    bare.add(node.value)
+                    dotted.add(node.value)
+        return bare, dotted
 
 
-def without_use(root, before):
-    """Find definitions that lost their last use.
+def without_use(before, after):
+    """Find the functions that lost their last use, those included that only such functions use.
 
     Args:
-        root (pathlib.Path): the source tree after the change.
-        before (set[str]): what :func:`mentioned` found before it.
+        before (Uses): the tree before the change.
+        after (Uses): the tree after it.
 
     Returns:
-        list[tuple[str, str]]: file and name of each function, method or class that was named before and is not now.
+        list[tuple[str, str]]: file and qualified name of each.
     """
-    lost = before - mentioned(root)
-    found = []
-    for file in python_files(root):
-        for node in ast.walk(parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and node.name in lost:
-                found.append((file.relative_to(root).as_posix(), node.name))
-    return sorted(found)
+    used_before, unused = before.without(), []
+    candidates = [definition for definition in after.definitions if _is_used(definition[1], *used_before)]
+    while True:
+        used = after.without(unused)
+        found = [definition for definition in candidates if not _is_used(definition[1], *used)]
+        if found == unused:
+            return sorted(unused)
+        unused = found
+
+
+def _functions(tree):
+    for node in tree.body:
+        if isinstance(node, _FUNCTIONS):
+            yield node.name, node
+        elif isinstance(node, ast.ClassDef):
+            yield from ((f"{node.name}.{child.name}", child) for child in node.body if isinstance(child, _FUNCTIONS))
+
+
+def _is_used(qualified_name, bare, dotted):
+    # A method is reached through a dot only; a function also by its own name.
+    owner, _, name = qualified_name.rpartition(".")
+    return name in dotted or (not owner and name in bare)

@@ -125,10 +125,11 @@ def write(patch, source, root):
         path = root / file
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8", newline="\n")
-    for file, name in patch.removes:
-        text = _without(source, root, file, name)
+    for file, names in _by_file(patch.removes).items():
+        text = _without(source, root, file, names)
         (root / file).write_text(text, encoding="utf-8", newline="\n")
         changed[file] = text
+    _refuse_used(root, patch.removes)
     return sorted(changed)
 
 
@@ -160,19 +161,28 @@ def _refuse_other(root, file, text):
         raise DriftError([f"{file} exists already, and is not the file that this series adds"])
 
 
-def _without(source, root, file, name):
+def _by_file(removes):
+    found = {}
+    for file, name in removes:
+        found.setdefault(file, []).append(name)
+    return found
+
+
+def _without(source, root, file, names):
     before = (root / file).read_text(encoding="utf-8")
-    module = transplant.remove(transplant.parse(before, file), name)
-    users = [user for user in _users(root, name) if user != file or _mentions(module.code, name)]
-    if users:
-        raise PatchError(f"{name} of {file} cannot go: {', '.join(users)} still uses it")
+    module = transplant.parse(before, file)
+    for name in names:
+        module = transplant.remove(module, name)
     return finish(source, root, file, before, module.code)
 
 
-def _users(root, name):
-    for file in python_files(root):
-        if _mentions(file.read_text(encoding="utf-8"), name):
-            yield file.relative_to(root).as_posix()
+def _refuse_used(root, removes):
+    for file in python_files(root) if removes else ():
+        text = file.read_text(encoding="utf-8")
+        for gone_from, name in removes:
+            if _mentions(text, name):
+                user = file.relative_to(root).as_posix()
+                raise PatchError(f"{name} of {gone_from} cannot go: {user} still uses it")
 
 
 def _mentions(text, name):
