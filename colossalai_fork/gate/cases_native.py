@@ -5,7 +5,7 @@ import torch
 
 from .checkpoint_files import is_safetensors
 from .contract_base import ContractBase, case
-from .guards import any_of, everything_is_overwritten, one_file_goes_native
+from .guards import any_of, everything_is_overwritten, one_file_goes_native, one_file_of_whole_state_goes_native
 from .observation import frozen
 
 
@@ -70,7 +70,7 @@ class NativeCases(ContractBase):
         saved = self.saved(self.recipe(), ids=(0, 2))
         self.must_replace(subject, saved, self.write(self.files(saved, layout)))
 
-    @case(1, guard=one_file_goes_native)
+    @case(1, guard=one_file_of_whole_state_goes_native)
     def test_state_of_the_optimizer_itself(self, layout):
         self.require(not is_safetensors(layout), "safetensors stores states of parameters only")
         subject = self.trained()
@@ -82,7 +82,7 @@ class NativeCases(ContractBase):
     @pytest.mark.parametrize("name", ["LBFGS", "Adafactor", "SGD", "Adagrad", "Rprop", "RMSprop"])
     @case(1, guard=any_of(one_file_goes_native, everything_is_overwritten))
     def test_optimizers_with_other_state(self, layout, name):
-        self.require(self.whole_optimizers or name not in ("LBFGS", "Adafactor"), "the class cuts state by element")
+        self.require(self.whole_optimizers or name not in ("LBFGS", "Adafactor", "Adagrad"), "not with this class")
         self.require(hasattr(torch.optim, name), "this torch has no such optimizer")
         # LBFGS takes one group only.
         one_group = {"groups": ((0, 1, 2, 3),), "rates": (0.01,)} if name == "LBFGS" else {}

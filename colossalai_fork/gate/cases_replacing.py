@@ -123,7 +123,7 @@ class ReplacingCases(ContractBase):
         saved = self.saved(seed=4, ids=(0, 3))
         self.must_replace(subject, saved, self.write(self.files(saved, layout, shards=1)))
 
-    @case(1, rows=(12,), guard=one_file_goes_native)
+    @case(1, rows=(12,), guard=one_file_of_whole_state_goes_native)
     def test_every_kind_of_state(self, layout):
         recipe = self.recipe(optimizer="EveryKindOfState")
         subject = self.trained(recipe=recipe)

@@ -2,7 +2,6 @@
 
 import os
 import sys
-import threading
 import time
 
 import pytest
@@ -12,59 +11,14 @@ from . import cpu_stand_in
 from .checkpoint_files import is_sharded
 from .contract_base import ContractBase, case
 from .guards import one_file_goes_native
+from .memory_watch import MIB, MemoryWatch, bytes_read
 from .observation import differences
-
-MIB = 2**20
-
-
-class MemoryWatch:
-    """Samples this process's memory while a block runs (Linux).
-
-    Attributes:
-        anonymous (int): most bytes of anonymous memory above those at the start.
-        mapped (int): most bytes of files in memory above those at the start.
-    """
-
-    def __enter__(self):
-        self._stop = threading.Event()
-        self._first = self._now()
-        self.anonymous = self.mapped = 0
-        self._thread = threading.Thread(target=self._sample, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exception):
-        self._stop.set()
-        self._thread.join()
-
-    def _sample(self):
-        while not self._stop.is_set():
-            anonymous, mapped = self._now()
-            self.anonymous = max(self.anonymous, anonymous - self._first[0])
-            self.mapped = max(self.mapped, mapped - self._first[1])
-            time.sleep(0.0005)
-
-    @staticmethod
-    def _now():
-        with open("/proc/self/status") as status:
-            fields = dict(line.split(":", 1) for line in status)
-        return tuple(int(fields[name].split()[0]) * 1024 for name in ("RssAnon", "RssFile"))
-
-
-def bytes_read():
-    """Bytes this process has asked the system to read so far.
-
-    Returns:
-        int: the bytes.
-    """
-    with open("/proc/self/io") as file:
-        return int(file.readline().split()[1])
 
 
 class ResourceCases(ContractBase):
     """What loading may cost and touch."""
 
-    def _large(self, shards=6, elements=2**20):
+    def _large(self, shards=5, elements=2**21):
         recipe = self.recipe(
             optimizer="SGD",
             options={"momentum": 0.9},
@@ -81,12 +35,13 @@ class ResourceCases(ContractBase):
         recipe, total, per_shard = self._large()
         subject = self.trained(recipe=recipe, steps=1)
         saved = self.saved(recipe, steps=1)
-        path = self.write(self.files(saved, "torch-sharded", shards=6))
+        path = self.write(self.files(saved, "torch-sharded", shards=5))
+        del saved
         with MemoryWatch() as watch:
             error = self.load(subject, path)
         self.verdict([] if error is None else [f"refused a good checkpoint: {error}"])
         # The destination held as much before; a little is the interpreter's own.
-        allowed = per_shard + 2 * MIB
+        allowed = per_shard + MIB
         self.verdict([] if watch.anonymous <= allowed else [f"{watch.anonymous} extra bytes, {allowed} allowed"])
 
     @case(6, guard=lambda contract, arguments: None if contract.cuts else "the rank keeps all of it")
@@ -99,6 +54,7 @@ class ResourceCases(ContractBase):
         path = self.write(self.files(saved, "torch-sharded", shards=2))
         self.everyone(None)
         before = bytes_read()
+        del saved
         with MemoryWatch() as watch:
             error = self.load(subject, path)
         self.verdict([] if error is None else [f"refused a good checkpoint: {error}"])

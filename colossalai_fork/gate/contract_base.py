@@ -74,7 +74,8 @@ class ContractBase(Checks):
         fires_hooks (bool): whether load hooks of the torch optimizer fire.
         by_position (bool): whether saved ids are labels, and what counts is their position in the groups.
         cuts (bool): whether a rank keeps a part of the state only.
-        whole_optimizers (bool): whether optimizers whose state is not elementwise (LBFGS, Adafactor) can be used.
+        whole_optimizers (bool): whether optimizers can be used whose state is not elementwise (LBFGS, Adafactor) or
+            made before the plugin replaces the parameters (Adagrad).
         upstream_one_file_is_native (bool): whether unmodified ColossalAI loads a checkpoint of one file natively.
         replaces_entries (bool): whether unmodified ColossalAI replaces what a parameter has by what it is saved with.
         upstream_counts_groups (bool): whether unmodified ColossalAI compares saved groups with the present ones.

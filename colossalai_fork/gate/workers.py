@@ -33,6 +33,9 @@ _ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
     # torch._inductor starts a thread and a process pool as it is imported, unless it may compile in one thread only.
     "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    # The C library raises this limit as it goes, and then keeps large blocks that were freed; cases that measure memory
+    # would see those.
+    "MALLOC_MMAP_THRESHOLD_": "65536",
     "TOKENIZERS_PARALLELISM": "false",
     "PYTHONWARNINGS": "ignore",
 }

@@ -1,0 +1,80 @@
+"""Measures how much memory a block of code takes and how much of its files it reads (Linux)."""
+
+import contextlib
+import ctypes
+import gc
+import os
+import select
+
+MIB = 2**20
+
+
+class MemoryWatch:
+    """Samples the memory of this process, from another process, while a block runs.
+
+    A thread would not do: whoever loads a file may hold the interpreter lock all the time.
+
+    Attributes:
+        anonymous (int): most bytes of anonymous memory above those at the start.
+        mapped (int): most bytes of mapped files above those at the start.
+    """
+
+    def __enter__(self):
+        gc.collect()
+        with contextlib.suppress(AttributeError, OSError):
+            # Memory that was freed but not given back would hide what is taken next.
+            ctypes.CDLL(None).malloc_trim(0)
+        self.anonymous = self.mapped = 0
+        self._first = _memory(os.getpid())
+        self._stop_reader, self._stop_writer = os.pipe()
+        self._peak_reader, peak_writer = os.pipe()
+        self._sampler = os.fork()
+        if self._sampler == 0:
+            try:
+                _sample(os.getppid(), self._stop_reader, peak_writer)
+            finally:
+                os._exit(0)
+        os.close(peak_writer)
+        # Not before the first sample has been taken.
+        os.read(self._peak_reader, 1)
+        return self
+
+    def __exit__(self, *exception):
+        os.write(self._stop_writer, b"x")
+        peaks = os.read(self._peak_reader, 100).decode().split()
+        os.waitpid(self._sampler, 0)
+        for descriptor in (self._stop_reader, self._stop_writer, self._peak_reader):
+            os.close(descriptor)
+        if len(peaks) == 2:
+            self.anonymous, self.mapped = (max(0, int(peak) - first) for peak, first in zip(peaks, self._first))
+
+
+def _sample(process, stop, peaks):
+    # Runs in a fork of a process with threads: nothing here may need what those hold.
+    anonymous = mapped = 0
+    first = True
+    while True:
+        now = _memory(process)
+        anonymous, mapped = max(anonymous, now[0]), max(mapped, now[1])
+        if first:
+            os.write(peaks, b"x")
+            first = False
+        if select.select([stop], [], [], 0.0002)[0]:
+            break
+    os.write(peaks, f"{anonymous} {mapped}".encode())
+
+
+def _memory(process):
+    with open(f"/proc/{process}/status") as status:
+        fields = dict(line.split(":", 1) for line in status)
+    return tuple(int(fields[name].split()[0]) * 1024 for name in ("RssAnon", "RssFile"))
+
+
+def bytes_read():
+    """Bytes this process has asked the system to read so far.
+
+    Returns:
+        int: the bytes.
+    """
+    with open("/proc/self/io") as file:
+        return int(file.readline().split()[1])
