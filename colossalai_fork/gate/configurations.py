@@ -21,7 +21,7 @@ class GeneralContract(OptimizerLoadContract):
 
     def build(self, seed=1, recipe=None):
         recipe = recipe or self.recipe()
-        model = Weights(recipe.shapes, seed, recipe.dtype)
+        model = Weights(recipe.shapes, seed, recipe.dtype).to(self.device)
         optimizer = make_optimizer(recipe, list(model.parameters()))
 
         def train(seed, ids):

@@ -70,6 +70,7 @@ class ContractBase(Checks):
         class_under_test (str): name for reports.
         overlay (Optional[bool]): whether the overlay is applied in the workers; None leaves it to the option.
         faults_expected (bool): judge unmodified ColossalAI: regression tests must fail and guards must hold.
+        device (str): "cpu" or "cuda".
         distributed (bool): whether the ranks load together, and therefore agree.
         fires_hooks (bool): whether load hooks of the torch optimizer fire.
         by_position (bool): whether saved ids are labels, and what counts is their position in the groups.
@@ -92,6 +93,7 @@ class ContractBase(Checks):
     class_under_test = "CheckpointIO"
     overlay = None
     faults_expected = False
+    device = "cpu"
     distributed = False
     fires_hooks = True
     by_position = True
@@ -188,7 +190,8 @@ class ContractBase(Checks):
         cls = type(self)
         call = Call(cls.__module__, inspect.getfile(cls), cls.__qualname__, method, arguments, self.directory)
         deadline = 3.0 if details.hangs and self.faults_expected else details.deadline
-        outcome = self._gate.pool.get(self.world_size, overlay, self.processes()).run(call, deadline)
+        workers = self._gate.pool.get(self.world_size, overlay, self.processes(), self.device)
+        outcome = workers.run(call, deadline)
         self._gate.record(self, details, method, arguments, outcome)
         text = outcome.describe()
         if outcome.status is Status.NOT_APPLICABLE:

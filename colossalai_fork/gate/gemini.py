@@ -9,7 +9,7 @@ import torch
 
 from .configurations import BoosterContract
 from .contract_base import case
-from .observation import differences, look_at
+from .observation import differences, frozen, look_at, twin_of
 from .subjects import Subject, Weights
 
 #: Elements of a chunk on one rank: so few that ranges begin and end within parameters, and that ranks lack some.
@@ -164,7 +164,7 @@ class GeminiContract(BoosterContract):
         )
 
     def state_dtype(self, recipe):
-        return torch.float32
+        return torch.float32 if self.master_weights else torch.bfloat16
 
     def saved(self, recipe=None, ids=None, seed=11, steps=3):
         recipe = recipe or self.recipe()
@@ -202,9 +202,14 @@ class GeminiContract(BoosterContract):
         return {"state": state, "param_groups": groups}
 
     def native_twin(self, subject, saved):
-        twin = super().native_twin(subject, saved)
+        twin = twin_of(subject.inner)
+        stand_ins = [parameter for group in twin.param_groups for parameter in group["params"]]
+        for parameter in stand_ins:
+            # Before the first step it does not have the dtype of what it stands for yet.
+            parameter.data = torch.empty(0, dtype=self.state_dtype(subject.recipe))
+        twin.load_state_dict(frozen(self.local_state(subject, saved)))
         # HybridAdam looks its state up as it loads, and so makes an entry for each parameter.
-        for parameter in [each for group in twin.param_groups for each in group["params"]]:
+        for parameter in stand_ins:
             if not twin.state[parameter]:
                 del twin.state[parameter]
         return twin
@@ -216,7 +221,7 @@ class GeminiContract(BoosterContract):
         generator = torch.Generator().manual_seed(3)
         for mine, other in zip(subject.parameters, [each for group in twin.param_groups for each in group["params"]]):
             start, stop = lengths[id(mine)]
-            mine.data = torch.randn(stop - start, generator=generator)
+            mine.data = torch.randn(stop - start, generator=generator).to(self.state_dtype(subject.recipe))
             other.data = mine.data.clone()
         try:
             super().must_equal(subject, twin, step)

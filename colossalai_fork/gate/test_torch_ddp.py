@@ -7,6 +7,7 @@ class TestTorchDDPAlone(TorchDDPContract):
     """One process."""
 
     world_size = 1
+    layouts = ("torch-sharded", "torch-one-file")
 
 
 class TestTorchDDP(TorchDDPContract):

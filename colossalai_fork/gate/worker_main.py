@@ -31,6 +31,7 @@ class Seat:
         world_size (int): number of workers in the set.
         directory (str): the set's own directory.
         overlay (bool): whether ``colossalai_fork.apply()`` is called before anything else.
+        device (str): "cpu" or "cuda".
         search_path (Tuple[str, ...]): ``sys.path`` of the process that asked for the set.
     """
 
@@ -38,6 +39,7 @@ class Seat:
     world_size: int
     directory: str
     overlay: bool
+    device: str
     search_path: Tuple[str, ...]
 
     @property
@@ -136,13 +138,18 @@ def _join(seat):
     from . import cpu_stand_in
 
     torch.set_num_threads(1)
-    cpu_stand_in.install()
+    if seat.device == "cpu":
+        cpu_stand_in.install()
+        backend = "gloo"
+    else:
+        torch.cuda.set_device(seat.rank % torch.cuda.device_count())
+        backend = "cpu:gloo,cuda:nccl"
     if seat.overlay:
         import colossalai_fork
 
         colossalai_fork.apply()
     torch.distributed.init_process_group(
-        "gloo",
+        backend,
         init_method="file://" + os.path.join(seat.directory, "rendezvous"),
         rank=seat.rank,
         world_size=seat.world_size,

@@ -74,12 +74,14 @@ class WorkerSet:
     Args:
         world_size (int): number of processes.
         overlay (bool): whether the overlay is applied in them.
+        device (str): "cpu" or "cuda"; on CPU, CUDA is hidden from them.
         context (multiprocessing.context.BaseContext): how to start them.
     """
 
-    def __init__(self, world_size, overlay, context):
+    def __init__(self, world_size, overlay, device, context):
         self.world_size = world_size
         self.overlay = overlay
+        self.device = device
         self.directory = tempfile.mkdtemp(prefix="colossalai-fork-gate-")
         self.threads_at_fork = 1
         self._processes = []
@@ -95,8 +97,11 @@ class WorkerSet:
         if os.path.exists("/sys/class/net/lo"):
             # All ranks are on this machine, whatever its host name resolves to.
             environment["GLOO_SOCKET_IFNAME"] = "lo"
+        if self.device == "cpu":
+            # ColossalAI picks its accelerator as it is imported, by what it can see.
+            environment["CUDA_VISIBLE_DEVICES"] = ""
         seats = [
-            Seat(rank, self.world_size, self.directory, self.overlay, tuple(sys.path))
+            Seat(rank, self.world_size, self.directory, self.overlay, self.device, tuple(sys.path))
             for rank in range(self.world_size)
         ]
         with _environment(environment):
@@ -244,13 +249,14 @@ class WorkerPool:
         self._owner = os.getpid()
         atexit.register(self.close)
 
-    def get(self, world_size, overlay, name=""):
+    def get(self, world_size, overlay, name="", device="cpu"):
         """Return a running set.
 
         Args:
             world_size (int): number of processes.
             overlay (bool): whether the overlay is applied in them.
             name (str): cases that must not share processes with others have a name of their own.
+            device (str): "cpu" or "cuda".
 
         Returns:
             WorkerSet: the set.
@@ -258,7 +264,7 @@ class WorkerPool:
         Raises:
             WorkersFailed: the set could not be started.
         """
-        key = (world_size, overlay, name)
+        key = (world_size, overlay, name, device)
         found = self._sets.pop(key, None)
         if found is not None and not found.alive:
             found.close()
@@ -268,20 +274,23 @@ class WorkerPool:
                 self._sets and world_size + sum(each.world_size for each in self._sets.values()) > self.most_processes
             ):
                 self._sets.pop(next(iter(self._sets))).close()
-            found = self._start(world_size, overlay)
+            found = self._start(world_size, overlay, device)
         # Put last: the first ones are those not used for longest.
         self._sets[key] = found
         return found
 
-    def _start(self, world_size, overlay):
+    def _start(self, world_size, overlay, device):
+        if device != "cpu":
+            # CUDA does not survive a fork.
+            return WorkerSet(world_size, overlay, device, multiprocessing.get_context("spawn"))
         if self._context is None:
             self._context = _start_context()
-        started = WorkerSet(world_size, overlay, self._context)
+        started = WorkerSet(world_size, overlay, device, self._context)
         if started.threads_at_fork > 1:
             # Something imported starts threads here; a fork would copy their locks without them.
             started.close()
             self._context = multiprocessing.get_context("spawn")
-            started = WorkerSet(world_size, overlay, self._context)
+            started = WorkerSet(world_size, overlay, device, self._context)
         return started
 
     def close(self):

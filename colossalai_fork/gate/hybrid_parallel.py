@@ -1,0 +1,191 @@
+"""How HybridParallelPlugin distributes models and optimizers, and which part of the saved state a rank holds."""
+
+import os
+
+import torch
+
+from .configurations import SCALARS, BoosterContract
+from .contract_base import case
+from .observation import differences
+from .parallel_weights import ParallelWeights, WeightsPolicy, part_of
+from .subjects import Subject, make_optimizer
+
+
+class HybridParallelContract(BoosterContract):
+    """HybridParallelCheckpointIO: weights are dealt to pipeline stages, cut by tensor parallelism, and sliced by ZeRO.
+
+    Attributes:
+        tensor_parallel (int): size of the tensor parallel groups.
+        stages (int): number of pipeline stages.
+        zero (int): ZeRO stage, 0 for plain data parallelism.
+        precision (str): precision of the working parameters; anything but fp32 is stepped on copies in float32.
+        options (dict): more arguments of the plugin.
+    """
+
+    class_under_test = "HybridParallelCheckpointIO"
+    by_position = False
+    upstream_one_file_is_native = False
+    upstream_counts_groups = False
+    tensor_parallel = 1
+    stages = 1
+    zero = 0
+    precision = "fp32"
+    options = {}
+
+    @property
+    def cuts(self):
+        """Whether a rank keeps a part of the state only."""
+        return self.tensor_parallel > 1 or self.stages > 1 or self.zero > 0
+
+    @property
+    def whole_optimizers(self):
+        """Whether the torch optimizer holds the model's parameters as they are."""
+        return not self.cuts and self.precision == "fp32"
+
+    def recipe(self, **changes):
+        # One weight is cut along its columns.
+        return super().recipe(**{"shapes": ((4, 3), (5,), (3, 4), (7,)), **changes})
+
+    def plugin(self):
+        from colossalai.booster.plugin import HybridParallelPlugin
+
+        return HybridParallelPlugin(**self.plugin_arguments())
+
+    def plugin_arguments(self):
+        """What the plugin is made with.
+
+        Returns:
+            dict: keyword arguments.
+        """
+        return {
+            "tp_size": self.tensor_parallel,
+            "pp_size": self.stages,
+            "zero_stage": self.zero,
+            "precision": self.precision,
+            "initial_scale": 8.0,
+            "num_microbatches": 1 if self.stages > 1 else None,
+            "find_unused_parameters": True,
+            "custom_policy": WeightsPolicy(),
+            **self.options,
+        }
+
+    def build(self, seed=1, recipe=None):
+        from colossalai.booster import Booster
+
+        recipe = recipe or self.recipe()
+        model = ParallelWeights(recipe.shapes, seed, recipe.dtype)
+        optimizer = make_optimizer(recipe, list(model.parameters()))
+        plugin = self.shared_plugin()
+        self.require_experts(recipe)
+        booster = Booster(plugin=plugin)
+        model, optimizer, *_ = booster.boost(model, optimizer)
+        data_parallel_rank = torch.distributed.get_rank(plugin.dp_group)
+
+        def train(seed, ids):
+            # Other data on every data parallel rank, the same on those that hold parts of one model.
+            loss = model(1000 * seed + data_parallel_rank, ids)
+            if loss.requires_grad:
+                booster.backward(loss, optimizer)
+            optimizer.step()
+            optimizer.zero_grad()
+
+        shapes = dict(enumerate(recipe.shapes))
+        return Subject(
+            recipe, model, optimizer, optimizer.unwrap(), shapes, recipe.groups, train, plugin.get_checkpoint_io()
+        )
+
+    def require_experts(self, recipe):
+        """Leave the case if the plugin cannot distribute the recipe.
+
+        Args:
+            recipe (Recipe): the recipe.
+        """
+
+    def state_dtype(self, recipe):
+        return recipe.dtype if self.precision == "fp32" else torch.float32
+
+    # ------------------------------------------------------------------ this rank's place
+
+    def holds(self, number):
+        """Whether this rank holds any part of a weight.
+
+        Args:
+            number (int): its id.
+
+        Returns:
+            bool: whether it does.
+        """
+        return number % self.stages == torch.distributed.get_rank(self.shared_plugin().pp_group)
+
+    def slicing_group(self, number):
+        """The ranks that ZeRO divides a weight among.
+
+        Args:
+            number (int): its id.
+
+        Returns:
+            ProcessGroup: the group.
+        """
+        return self.shared_plugin().dp_group
+
+    def local_state(self, subject, saved):
+        held = {number for number in subject.shapes if self.holds(number)}
+        groups = [
+            {**group, "params": [each for each in group["params"] if each in held]} for group in saved["param_groups"]
+        ]
+        state = {
+            number: {key: self.local_value(subject, number, key, value) for key, value in entries.items()}
+            for number, entries in saved["state"].items()
+            if number in held or not isinstance(number, int)
+        }
+        return {"state": state, "param_groups": groups}
+
+    def local_value(self, subject, number, key, value):
+        """This rank's part of a value that has the weight's shape; anything else is kept whole.
+
+        Args:
+            subject (Subject): whose weight it is.
+            number (int): id of the weight.
+            key (str): name of the value.
+            value (object): the value.
+
+        Returns:
+            object: the part.
+        """
+        shape = subject.shapes.get(number)
+        if not isinstance(value, torch.Tensor) or tuple(value.shape) != shape or key in SCALARS:
+            return value
+        plugin = self.shared_plugin()
+        value = part_of(value, torch.distributed.get_rank(plugin.tp_group), self.tensor_parallel)
+        if not self.zero:
+            return value
+        group = self.slicing_group(number)
+        rank, size = torch.distributed.get_rank(group), torch.distributed.get_world_size(group)
+        length = -(-value.numel() // size)
+        flat = torch.zeros(length * size, dtype=value.dtype)
+        flat[: value.numel()] = value.reshape(-1)
+        return flat[length * rank : length * (rank + 1)].clone()
+
+    # ------------------------------------------------------------------ cases that know who holds what
+
+    def _spoilt_copy(self, path, layout, fault):
+        if fault != "a shape":
+            return super()._spoilt_copy(path, layout, fault)
+        files = self.files(self.saved(), layout)
+        number = next(each for each in files.states if self.holds(each))
+        files.states[number]["exp_avg"] = torch.ones(99)
+        return files.write(os.path.join(self.directory, f"of-rank-{self.rank}")), [(99,)]
+
+    @case(1, rows=(25,), guard="upstream gathers whole tensors")
+    def test_files_hold_whole_tensors(self):
+        source = self.trained(1)
+        path = self.save(source)
+        states = {}
+        for name in sorted(os.listdir(path)):
+            if name.startswith("pytorch_optim") and "group" not in name and name.endswith(".bin"):
+                states.update(torch.load(os.path.join(path, name), weights_only=True))
+        local = self.local_state(source, {"state": states, "param_groups": []})["state"]
+        ids = [each for group in source.groups for each in group if self.holds(each)]
+        mine = {number: dict(source.inner.state[each]) for number, each in zip(ids, source.parameters)}
+        shapes = {number: tuple(state["exp_avg"].shape) for number, state in sorted(states.items())}
+        self.verdict(differences(source.shapes, shapes, "saved shapes") + differences(mine, local, "saved state"))

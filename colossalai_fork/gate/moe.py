@@ -1,0 +1,59 @@
+"""How MoeHybridParallelPlugin distributes models with experts, and which part of the saved state a rank holds."""
+
+import torch
+
+from .hybrid_parallel import HybridParallelContract
+from .parallel_weights import WeightsPolicy
+
+#: The weights from this one on belong to experts.
+FIRST_EXPERT = 2
+
+
+class MoEContract(HybridParallelContract):
+    """MoECheckpointIO: as under hybrid parallelism, and experts are dealt to the ranks of an expert parallel group.
+
+    Attributes:
+        expert_parallel (int): size of the expert parallel groups.
+    """
+
+    class_under_test = "MoECheckpointIO"
+    accepts_flat_state = True
+    expert_parallel = 1
+    zero = 1
+    precision = "bf16"
+
+    def recipe(self, **changes):
+        shapes = ((4, 3), (5,), (3, 4), (7,), (2, 3), (6,))
+        return super().recipe(**{"shapes": shapes, "groups": ((0, 1), (2, 3, 4, 5)), **changes})
+
+    def plugin(self):
+        from colossalai.booster.plugin import MoeHybridParallelPlugin
+
+        return MoeHybridParallelPlugin(ep_size=self.expert_parallel, **self.plugin_arguments())
+
+    def plugin_arguments(self):
+        return {**super().plugin_arguments(), "custom_policy": WeightsPolicy(FIRST_EXPERT)}
+
+    def require_experts(self, recipe):
+        experts = [self.expert_place(number) for number in range(FIRST_EXPERT, len(recipe.shapes))]
+        places = self.stages * self.expert_parallel
+        self.require(len(set(experts)) == places, "some rank would have no expert, which the plugin does not allow")
+
+    def expert_place(self, number):
+        """Where an expert's weight is.
+
+        Args:
+            number (int): its id.
+
+        Returns:
+            Tuple[int, int]: pipeline stage and rank in the expert parallel group.
+        """
+        return number % self.stages, (number // self.stages) % self.expert_parallel
+
+    def holds(self, number):
+        rank = torch.distributed.get_rank(self.shared_plugin().ep_group)
+        return super().holds(number) and (number < FIRST_EXPERT or self.expert_place(number)[1] == rank)
+
+    def slicing_group(self, number):
+        plugin = self.shared_plugin()
+        return plugin.dp_group if number < FIRST_EXPERT else plugin.moe_dp_group
