@@ -4,6 +4,8 @@ import importlib
 
 import click
 
+from .. import __version__
+
 # To add a command, add its name here; ``colossalai_fork.cli.<name>`` must have a click command of that name.
 COMMANDS = ("demo", "patch", "status")
 
@@ -21,6 +23,6 @@ class LazyGroup(click.Group):
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="colossalai-fork")
+@click.version_option(__version__)
 def main():
     """Optimizer checkpoints that load right in ColossalAI."""
