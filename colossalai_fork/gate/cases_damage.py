@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from .checkpoint_files import GROUP_FILE, RunsCode, is_sharded, replace_by_pipe, scramble, truncate
+from .checkpoint_files import GROUP_FILE, RunsCode, is_one_file, is_sharded, replace_by_pipe, scramble, truncate
 from .contract_base import ContractBase, case
 from .guards import (
     group_file_is_looked_for,
@@ -59,12 +59,12 @@ class DamageCases(ContractBase):
         self._damage(layout, "shard", DAMAGES[damage])
 
     @pytest.mark.parametrize("damage", DAMAGES)
-    @case(2, 3, rows=(19,), guard=group_list_is_expected)
+    @case(2, 3, rows=(19,), guard=group_list_is_expected, layouts=is_sharded)
     def test_damaged_group_file(self, layout, damage):
         self._damage(layout, "groups", DAMAGES[damage])
 
     @pytest.mark.parametrize("damage", ["missing", "half", "empty", "noise", "a directory"])
-    @case(2, 3, rows=(19,), guard=index_is_looked_for)
+    @case(2, 3, rows=(19,), guard=index_is_looked_for, layouts=is_sharded)
     def test_damaged_index(self, layout, damage):
         self._damage(layout, "index", DAMAGES[damage])
 
@@ -75,7 +75,7 @@ class DamageCases(ContractBase):
         self._damage(layout, part, replace_by_pipe)
 
     @pytest.mark.parametrize("content", ["a list", "no weight map", "weight map is a list", "metadata is a text"])
-    @case(2, 3, rows=(19,), guard=group_file_is_looked_for)
+    @case(2, 3, rows=(19,), guard=group_file_is_looked_for, layouts=is_sharded)
     def test_index_with_another_content(self, layout, content):
         def rewrite(path):
             index = json.loads(Path(path).read_text())
@@ -107,9 +107,8 @@ class DamageCases(ContractBase):
         self.must_refuse(subject, self.write(files), [GROUP_FILE if is_sharded(layout) else files.one_file_name])
 
     @pytest.mark.parametrize("missing", ["state", "param_groups"])
-    @case(2, 3, rows=(19,))
+    @case(2, 3, rows=(19,), layouts=lambda layout: layout == "torch-one-file")
     def test_one_file_without_a_part(self, layout, missing):
-        self.require(layout == "torch-one-file", "this layout has no such parts")
         subject = self.trained()
         path = self.write(self.files(self.saved(), layout))
         content = torch.load(path, weights_only=True)
@@ -120,34 +119,30 @@ class DamageCases(ContractBase):
         self.everyone(None)
         self.must_refuse(subject, path, [missing])
 
-    @case(2, 3, rows=(19,), guard="the group file is looked for first")
+    @case(2, 3, rows=(19,), guard="the group file is looked for first", layouts=is_sharded)
     def test_index_without_group_file(self, layout):
-        self.require(is_sharded(layout), "this layout has no index")
         subject = self.trained()
         files = self.files(self.saved(), layout)
         del files.metadata["param_groups"]
         self.must_refuse(subject, self.write(files), [files.index_name])
 
-    @case(2, 3, rows=(20,))
+    @case(2, 3, rows=(20,), layouts=lambda layout: layout == "torch-sharded")
     def test_index_lists_what_the_shard_lacks(self, layout):
-        self.require(layout == "torch-sharded", "in safetensors an empty state leaves no trace, which is legal")
         subject = self.trained()
         files = self.files(self.saved(), layout)
         name = files.name_of(1)
         del files.shards[name][1]
         self.must_refuse(subject, self.write(files), [1, name])
 
-    @case(2, 3, rows=(20,))
+    @case(2, 3, rows=(20,), layouts=is_sharded)
     def test_shard_holds_what_the_index_does_not_list(self, layout):
-        self.require(is_sharded(layout), "this layout has no index")
         subject = self.trained()
         files = self.files(self.saved(), layout)
         del files.weight_map["1"]
         self.must_refuse(subject, self.write(files), [1, files.name_of(1)])
 
-    @case(2, 3, rows=(20,))
+    @case(2, 3, rows=(20,), layouts=is_sharded)
     def test_id_in_two_shards(self, layout):
-        self.require(is_sharded(layout), "this layout is one file")
         subject = self.trained()
         files = self.files(self.saved(), layout)
         first, last = files.name_of(0), files.name_of(3)
@@ -155,18 +150,16 @@ class DamageCases(ContractBase):
         self.must_refuse(subject, self.write(files), [0, last])
 
     @pytest.mark.parametrize("ending", [".*.bin", ".*.safetensors"])
-    @case(2, 3, rows=(19,))
+    @case(2, 3, rows=(19,), layouts=is_sharded)
     def test_index_names_distributed_tensor_files(self, layout, ending):
-        self.require(is_sharded(layout), "this layout has no index")
         subject = self.trained()
         files = self.files(self.saved(), layout)
         files.weight_map["1"] = f"dtensor/weight{ending}"
         self.must_refuse(subject, self.write(files), [f"weight{ending}"])
 
     @pytest.mark.parametrize("how", ["parent", "absolute"])
-    @case(8, 2)
+    @case(8, 2, layouts=is_sharded)
     def test_shard_outside_the_directory(self, layout, how):
-        self.require(is_sharded(layout), "this layout has no index")
         subject = self.trained()
         files = self.files(self.saved(), layout)
         name = files.name_of(0)
@@ -210,9 +203,8 @@ class DamageCases(ContractBase):
         path = self.write(files)
         self._must_not_run(subject, path, evidence, name)
 
-    @case(8, 2, 3, rows=(23,))
+    @case(8, 2, 3, rows=(23,), layouts=is_one_file)
     def test_code_in_the_groups_of_one_file(self, layout):
-        self.require(not is_sharded(layout), "this layout has a group file")
         subject = self.trained()
         evidence = os.path.join(self.directory, "it-ran")
         files = self.files(self.saved(), layout)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from .checkpoint_files import is_safetensors
+from .checkpoint_files import is_safetensors, is_torch
 from .contract_base import ContractBase, case
 from .guards import any_of, everything_is_overwritten, one_file_goes_native, one_file_of_whole_state_goes_native
 from .observation import frozen
@@ -70,9 +70,8 @@ class NativeCases(ContractBase):
         saved = self.saved(self.recipe(), ids=(0, 2))
         self.must_replace(subject, saved, self.write(self.files(saved, layout)))
 
-    @case(1, guard=one_file_of_whole_state_goes_native)
+    @case(1, guard=one_file_of_whole_state_goes_native, layouts=is_torch)
     def test_state_of_the_optimizer_itself(self, layout):
-        self.require(not is_safetensors(layout), "safetensors stores states of parameters only")
         subject = self.trained()
         subject.inner.state["from before"] = 3
         saved = self.saved(ids=(0, 1))

@@ -6,7 +6,7 @@ import numpy
 import pytest
 import torch
 
-from .checkpoint_files import is_safetensors, is_sharded
+from .checkpoint_files import is_torch
 from .contract_base import ContractBase, case
 from .guards import any_of, any_pickle_is_opened, groups_are_counted, one_file_goes_native
 from .observation import frozen
@@ -158,7 +158,6 @@ class RefusingCases(ContractBase):
 
     @case(2, 3, rows=(20,))
     def test_id_that_is_no_number(self, layout):
-        self.require(not is_safetensors(layout) or is_sharded(layout), "there is only the state")
         subject = self.trained()
         saved = self.saved()
         files = self.files(saved, layout)
@@ -173,9 +172,8 @@ class RefusingCases(ContractBase):
         files.groups[0]["params"] = [ids[0], *ids[:-1]]
         self.must_refuse(subject, self.write(files), [ids[0]])
 
-    @case(2, 3, rows=(8,))
+    @case(2, 3, rows=(8,), layouts=is_torch)
     def test_state_that_is_no_mapping(self, layout):
-        self.require(not is_safetensors(layout), "safetensors stores entries of mappings only")
         subject = self.trained()
         saved = self.saved()
         saved["state"][0] = torch.ones(subject.shapes[0])

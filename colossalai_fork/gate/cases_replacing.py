@@ -16,10 +16,6 @@ from .guards import (
 )
 from .observation import frozen
 
-ALL_OVERWRITTEN = (
-    "every entry and every key of the present state is in the checkpoint, so a merge overwrites all of them"
-)
-
 
 class ReplacingCases(ContractBase):
     """Partial, empty and full checkpoints over an optimizer that has trained."""

@@ -36,6 +36,16 @@ def is_safetensors(layout):
     return layout.startswith("safetensors")
 
 
+def is_one_file(layout):
+    """Whether the layout is one file."""
+    return not is_sharded(layout)
+
+
+def is_torch(layout):
+    """Whether the layout stores tensors in torch files."""
+    return not is_safetensors(layout)
+
+
 def as_byte_tensor(value):
     """Pickle a value into a tensor of bytes.
 

@@ -25,6 +25,7 @@ class Case:
             or a result of None says that it does not, which makes the case a regression test.
         deadline (float): seconds that it may take.
         hangs (bool): whether unmodified ColossalAI is known to hang, so that nobody need wait long to see it.
+        layouts (Callable[[str], bool]): the layouts in which it means something, of those that the class loads.
     """
 
     points: Tuple[int, ...]
@@ -32,9 +33,22 @@ class Case:
     guard: Optional[Callable[[Any, dict], Optional[str]]]
     deadline: float
     hangs: bool
+    layouts: Callable[[str], bool]
 
 
-def case(*points, rows=(), guard=None, deadline=60.0, hangs=False):
+def any_layout(layout):
+    """The layouts of a case that says nothing about them.
+
+    Args:
+        layout (str): a layout.
+
+    Returns:
+        bool: True.
+    """
+    return True
+
+
+def case(*points, rows=(), guard=None, deadline=60.0, hangs=False, layouts=any_layout):
     """Make a method a contract case: called by pytest, it runs on every rank of the class's worker processes.
 
     Args:
@@ -43,6 +57,7 @@ def case(*points, rows=(), guard=None, deadline=60.0, hangs=False):
         guard (Union[None, str, Callable]): see :class:`Case`; a text holds for all arguments.
         deadline (float): see :class:`Case`.
         hangs (bool): see :class:`Case`.
+        layouts (Callable[[str], bool]): see :class:`Case`.
 
     Returns:
         Callable: the decorator.
@@ -55,7 +70,7 @@ def case(*points, rows=(), guard=None, deadline=60.0, hangs=False):
             self.run_in_workers(method.__name__, arguments)
 
         run_in_workers.run_here = method
-        run_in_workers.case = Case(points, tuple(rows), because, deadline, hangs)
+        run_in_workers.case = Case(points, tuple(rows), because, deadline, hangs, layouts)
         return run_in_workers
 
     return decorate
@@ -171,7 +186,8 @@ class ContractBase(Checks):
     def pytest_generate_tests(self, metafunc):
         """Give a case that asks for a layout every layout of the class."""
         if "layout" in metafunc.fixturenames:
-            metafunc.parametrize("layout", self.layouts)
+            details = getattr(metafunc.function, "case", None)
+            metafunc.parametrize("layout", [each for each in self.layouts if details is None or details.layouts(each)])
 
     @pytest.fixture(autouse=True)
     def _surroundings(self, request, tmp_path):

@@ -7,17 +7,28 @@ from .configurations import GeneralContract, LowLevelZeroContract, TorchDDPContr
 from .contract_base import ContractBase, case
 
 
-def needs(count):
-    """The marks of a class that needs GPUs.
+def on_gpus(count):
+    """Class decorator for configurations that need GPUs.
 
     Args:
-        count (int): how many.
+        count (int): how many. With fewer, one skipped test takes the place of all cases of the class.
 
     Returns:
-        list: the marks.
+        Callable: the decorator.
     """
     found = torch.cuda.device_count()
-    return [pytest.mark.cuda, pytest.mark.skipif(found < count, reason=f"needs {count} CUDA devices, found {found}")]
+
+    def decorate(cls):
+        if found >= count:
+            return pytest.mark.cuda(cls)
+
+        def test_all_cases(self):
+            pytest.skip(f"needs {count} CUDA devices, found {found}")
+
+        absent = type(cls.__name__, (), {"__doc__": cls.__doc__, "test_all_cases": test_all_cases})
+        return pytest.mark.cuda(absent)
+
+    return decorate
 
 
 class CudaCases(ContractBase):
@@ -63,39 +74,39 @@ class CudaCases(ContractBase):
         self.verdict([] if extra <= allowed else [f"{extra} bytes of device memory on top, {allowed} allowed"])
 
 
+@on_gpus(1)
 class TestGeneralCuda(CudaCases, GeneralContract):
     """One GPU."""
 
-    pytestmark = needs(1)
     device = "cuda"
 
 
+@on_gpus(2)
 class TestTorchDDPCuda(CudaCases, TorchDDPContract):
     """Two GPUs."""
 
-    pytestmark = needs(2)
     device = "cuda"
     world_size = 2
 
 
+@on_gpus(1)
 class TestZeroCudaAlone(CudaCases, LowLevelZeroContract):
     """One GPU."""
 
-    pytestmark = needs(1)
     device = "cuda"
 
 
+@on_gpus(2)
 class TestZeroCuda(CudaCases, LowLevelZeroContract):
     """Two GPUs."""
 
-    pytestmark = needs(2)
     device = "cuda"
     world_size = 2
 
 
+@on_gpus(1)
 class TestZeroOffloadCuda(CudaCases, LowLevelZeroContract):
     """One GPU, state in host memory."""
 
-    pytestmark = needs(1)
     device = "cuda"
     offload = True
