@@ -5,7 +5,11 @@ import copy
 import pytest
 import torch
 
-from colossalai_fork.checkpoint_io import GeneralCheckpointIO, load_param_groups_into_optimizer, load_states_into_optimizer
+from colossalai_fork.checkpoint_io import (
+    GeneralCheckpointIO,
+    load_param_groups_into_optimizer,
+    load_states_into_optimizer,
+)
 from colossalai_fork.checkpoint_io.destination import Destination
 from colossalai_fork.checkpoint_io.errors import CheckpointDamagedError, CheckpointMismatchError
 from colossalai_fork.checkpoint_io.restore import restore
