@@ -29,8 +29,8 @@ class Uses:
             unused (list[tuple[str, str]]): file and qualified name of functions that do not count.
 
         Returns:
-            tuple[set[str], set[str]]: names that stand alone or are imported, and names behind a dot. A string that is a
-                name counts as both.
+            tuple[set[str], set[str]]: names that stand alone or are imported, and names behind a dot. A string that
+                is a name counts as both.
         """
         bare, dotted = set(), set()
         for file, tree in self._trees.items():

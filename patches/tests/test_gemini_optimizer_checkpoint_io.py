@@ -139,8 +139,8 @@ def check_all_ranks_load_or_none(placement: dict):
         booster, _, optimizer = boost(placement, steps=3)
         before = state_of(optimizer)
         if dist.get_rank() == 1:
-            Path(checkpoint, "pytorch_optim-00001.bin").unlink()
-        with pytest.raises(RuntimeError, match="rank 1: .*pytorch_optim-00001.bin"):
+            Path(checkpoint, "pytorch_optim_group.bin").unlink()
+        with pytest.raises(RuntimeError, match="rank 1: .*pytorch_optim_group.bin"):
             booster.load_optimizer(optimizer, checkpoint)
         check_state_dict_equal(state_of(optimizer), before)
 
