@@ -11,7 +11,7 @@ import tempfile
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from optimizer_cases import OPTIONS, make, optimizer_names, scenarios, take_step
 
 from colossalai_fork.gate.checkpoint_files import CheckpointFiles, is_safetensors
@@ -109,6 +109,8 @@ def check(scenario, checkpoint_io):
     with tempfile.TemporaryDirectory() as directory:
         path, held = save(scenario, checkpoint_io, saved, source, directory)
         twin.load_state_dict(copy.deepcopy(held))
+        # Where nothing fills a key that the next step needs, the file is refused; the contract has cases for that.
+        assume(all(set(before) <= set(after) for before, after in zip(destination.param_groups, twin.param_groups)))
         checkpoint_io.load_optimizer(
             destination, path, low_cpu_mem_mode=scenario.low_cpu_mem_mode, num_threads=scenario.num_threads
         )

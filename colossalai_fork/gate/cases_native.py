@@ -97,7 +97,7 @@ class NativeCases(ContractBase):
                 expected["state"][param_id] = {key: value for key, value in state.items() if value is not None}
                 if not expected["state"][param_id]:
                     del expected["state"][param_id]
-        self.must_replace(subject, expected, self.write(self.files(saved, layout)), step=name != "LBFGS")
+        self.must_replace(subject, expected, self.write(self.files(saved, layout)))
 
     @case(1, rows=(25,), guard=one_file_goes_native)
     def test_small_and_empty_parameters(self, layout):

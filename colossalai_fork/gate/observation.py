@@ -141,7 +141,8 @@ def twin_of(optimizer):
     for name, value in vars(optimizer).items():
         if name.endswith("_hooks"):
             twin.__dict__[name] = collections.OrderedDict()
-        elif name in ("state", "param_groups", "defaults"):
+        elif isinstance(value, (dict, list, tuple, torch.Tensor)):
+            # State, groups and defaults, and whatever else refers to parameters: LBFGS keeps a list of its own.
             twin.__dict__[name] = copy.deepcopy(value, memo)
         elif name != "step":
             twin.__dict__[name] = value
