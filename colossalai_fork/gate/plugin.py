@@ -1,9 +1,16 @@
 """The pytest side of the gate: options, the worker processes, and a record of what each case came to.
 
-Importing this costs nothing: torch and colossalai are imported when the first case runs.
+pytest loads this through the entry point ``pytest11``, which bears the module's own name: whoever asks for the module by
+name as well gets the same plugin and not a second one. Importing it costs nothing: torch and colossalai are imported when
+the first case runs.
 """
 
 import pytest
+
+#: The test that is running, for what a case has to say of itself.
+_RUNNING = pytest.StashKey()
+#: The user property of a test report that says how the case ended.
+STATUS = "contract-status"
 
 
 def pytest_addoption(parser):
@@ -27,18 +34,25 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "cuda: needs a CUDA device; skipped, with the reason, where there is none")
 
 
+def pytest_runtest_setup(item):
+    """Remember which test runs."""
+    item.config.stash[_RUNNING] = item
+
+
 class Gate:
     """What the cases of one pytest process share.
 
     Args:
         overlay (bool): whether the overlay is applied in the workers.
+        config (Optional[pytest.Config]): knows which test runs; without it outcomes are in no test report.
 
     Attributes:
         results (list): a (contract, case, method, arguments, outcome) for each case that ran.
     """
 
-    def __init__(self, overlay):
+    def __init__(self, overlay, config=None):
         self.overlay = overlay
+        self.config = config
         self.results = []
         self._pool = None
 
@@ -62,6 +76,14 @@ class Gate:
             outcome (Outcome): what came of it.
         """
         self.results.append((contract, case, method, arguments, outcome))
+        item = None if self.config is None else self.config.stash.get(_RUNNING, None)
+        if item is not None:
+            # Properties are in the reports that pytest hands on and writes, from other processes too.
+            item.user_properties += [
+                (STATUS, outcome.status.value),
+                ("checkpoint-io", contract.class_under_test),
+                ("contract-points", " ".join(map(str, case.points))),
+            ]
 
     def close(self):
         """End the worker processes."""
@@ -73,6 +95,7 @@ class Gate:
 def colossalai_fork_gate(request):
     """The session's worker processes."""
     config = request.config
-    gate = Gate(overlay=config.getoption("--overlay") == "on" and not config.getoption("--unmodified"))
+    overlay = config.getoption("--overlay") == "on" and not config.getoption("--unmodified")
+    gate = Gate(overlay, config)
     yield gate
     gate.close()
