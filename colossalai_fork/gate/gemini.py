@@ -260,6 +260,7 @@ class GeminiContract(BoosterContract):
         problems = differences(source.shapes, shapes, "saved shapes")
         self.verdict(problems + differences(look_at(source.inner)["state"], look_at(twin)["state"], "saved state"))
 
-    def _large(self, shards=6, elements=2**20):
-        recipe, total, per_shard = super()._large(shards, elements // 2)
+    def _large(self, shards=5, elements=2**21):
+        # Adam has two moments of each parameter, so there are half as many parameters.
+        recipe, total, per_shard = super()._large(-(-shards // 2), elements)
         return dataclasses.replace(recipe, optimizer="HybridAdam", options={}), 2 * total, 2 * per_shard

@@ -20,6 +20,7 @@ class TestGeminiGathered(GeminiContract):
 
     world_size = 2
     layouts = ("torch-sharded", "torch-one-file")
+    cuts = False
     gathered = True
 
 
