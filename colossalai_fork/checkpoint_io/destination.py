@@ -8,6 +8,7 @@ from torch.optim import Optimizer
 
 from .errors import Problem
 from .placement import Placement, Replicated
+from .saved_state import SavedState
 
 __all__ = ["Destination", "check_group_sizes", "unwrapped"]
 
@@ -41,6 +42,21 @@ class Destination:
 
     def __init__(self, optimizer: Optimizer) -> None:
         self.optimizer = optimizer
+
+    def adapted(self, saved: SavedState) -> SavedState:
+        """
+        Give a checkpoint the form that the optimizer's parameters have, where more than a cut leads there.
+
+        Args:
+            saved (SavedState): The opened checkpoint.
+
+        Returns:
+            SavedState: What is validated and loaded instead.
+
+        Raises:
+            CheckpointLoadError: If that is not possible. Nothing has changed.
+        """
+        return saved
 
     def own_part(self) -> "Destination":
         """

@@ -133,8 +133,8 @@ class _Loading:
         Raises:
             CheckpointLoadError: With everything that is wrong.
         """
-        plan = self._plan(saved)
         self.digest = _digest(saved)
+        plan = self._plan(self.destination.adapted(saved))
         self._groups = [{key: _owned(value, None, key) for key, value in group.items()} for group in plan.groups]
         hooks = list(_hooks_of(self.optimizer, "pre").values())
         if hooks:
