@@ -12,6 +12,7 @@ Subclass :class:`OptimizerLoadContract` in a test module, say what your class is
             ...
 """
 
+from .cases_crossing import CrossingCases
 from .cases_damage import DamageCases
 from .cases_native import NativeCases
 from .cases_own_files import OwnFilesCases
@@ -24,6 +25,6 @@ __all__ = ["OptimizerLoadContract"]
 
 
 class OptimizerLoadContract(
-    ReplacingCases, NativeCases, OwnFilesCases, RefusingCases, DamageCases, RankCases, ResourceCases
+    CrossingCases, ReplacingCases, NativeCases, OwnFilesCases, RefusingCases, DamageCases, RankCases, ResourceCases
 ):
     """All cases. What a subclass may say of itself is in :class:`contract_base.ContractBase`."""
