@@ -11,6 +11,8 @@ from colossalai_fork.patchset import stack
 from colossalai_fork.patchset.carry import carry, carry_module, check_table, imported_new_modules
 from colossalai_fork.patchset.errors import DriftError, PatchError
 from colossalai_fork.patchset.graft import graft
+from colossalai_fork.patchset.known import CHANGED, OURS, READY, survey
+from colossalai_fork.patchset.tree import Tree
 
 
 @pytest.fixture
@@ -247,6 +249,23 @@ def test_a_name_that_a_package_outside_hands_on_is_the_same_name(source, root):
         PatchError, match="takes Optional from torch.optimizer; carried code needs the one of torch.optim"
     ):
         grafted(source, root, "colossalai/checkpoint_io/general.py")
+
+
+def test_a_method_makes_way_for_the_one_that_its_class_inherits(source, root, series):
+    row = source.rows[-1]
+    inherit = Replacement(row.module, row.name, row.our_module, row.patch, kind="inherit", known=row.known)
+    source.rows[-1] = inherit
+    check_table(source)
+    assert [finding.verdict for finding in survey(source, Tree(root), [inherit])] == [READY]
+    text = graft(source, root, row.file, [inherit])
+    assert text == (
+        "from colossalai.checkpoint_io import GeneralIO\n\n\nclass PluginIO(GeneralIO):\n    pass\n\n\n"
+        "class Plugin:\n    io = PluginIO\n"
+    )
+    (root / row.file).write_text(text)
+    assert [finding.verdict for finding in survey(source, Tree(root), [inherit])] == [OURS]
+    (root / row.file).write_text(text.replace("    pass", "    def load(self):\n        return 1"))
+    assert [finding.verdict for finding in survey(source, Tree(root), [inherit])] == [CHANGED]
 
 
 def test_our_name_may_differ(source, root):

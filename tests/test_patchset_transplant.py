@@ -124,6 +124,11 @@ def test_taking_out_keeps_the_sections_banner():
     assert module.code == UPSTREAM[: UPSTREAM.index("# About first")] + UPSTREAM[UPSTREAM.index("\n\nclass IO") :]
 
 
+def test_taking_out_all_of_a_class_leaves_a_class():
+    module = transplant.remove(transplant.parse("class A:\n    def f(self):\n        return 1\n", "a"), "A.f")
+    assert module.code == "class A:\n    pass\n"
+
+
 def test_what_is_absent_or_ambiguous_is_refused():
     module = transplant.parse("def f(): pass\nclass A:\n    def g(self): pass\n    def g(self): pass\n", "a")
     for action in (transplant.remove, lambda m, n: transplant.replace(m, n, m.body[0])):

@@ -184,7 +184,9 @@ def remove(module, qualified_name):
         qualified_name (str): what to take out.
 
     Returns:
-        libcst.Module: the changed file. Comments that a blank line separates from it stay.
+        libcst.Module: the changed file. Comments that a blank line separates from it stay; a class that had nothing
+        else
+            gets a ``pass``.
     """
     original = find(module, qualified_name)
     if original is None:
@@ -196,7 +198,8 @@ def remove(module, qualified_name):
         rest = list(body[position + 1 :])
         if rest and any(line.comment for line in kept):
             rest[0] = rest[0].with_changes(leading_lines=[*kept, *rest[0].leading_lines])
-        return [*body[:position], *rest]
+        left = [*body[:position], *rest]
+        return left or [cst.SimpleStatementLine([cst.Pass()])]
 
     return _in_body(module, qualified_name.split(".")[:-1], without)
 
