@@ -140,4 +140,4 @@ def test_the_table_knows_the_installed_colossalai(row):
 def test_no_symbol_is_listed_twice():
     symbols = [row.symbol for row in REPLACEMENTS]
     assert len(symbols) == len(set(symbols))
-    assert {row.kind for row in REPLACEMENTS} <= {"replace", "add"}
+    assert {row.kind for row in REPLACEMENTS} <= {"replace", "add", "inherit"}

@@ -1,9 +1,7 @@
 """Loading and saving for Gemini: each rank holds the state of what falls into its slices of the chunks."""
 
 import copy
-from functools import partial
-from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import colossalai.booster.plugin.gemini_plugin as upstream
 import colossalai.zero.gemini.gemini_optimizer as upstream_optim
@@ -25,10 +23,11 @@ from colossalai.tensor.padded_tensor import is_padded_tensor
 from colossalai.utils import is_ddp_ignored
 from torch.distributed import ProcessGroup
 
+from .destination import Destination
 from .gemini_destination import GeminiDestination
 from .general_checkpoint_io import GeneralCheckpointIO
 from .restore import restore
-from .saved_state import in_memory, open_sharded, open_unsharded
+from .saved_state import in_memory
 
 __all__ = ["GeminiCheckpointIO", "GeminiOptimizer"]
 
@@ -36,62 +35,26 @@ __all__ = ["GeminiCheckpointIO", "GeminiOptimizer"]
 class GeminiCheckpointIO(upstream.GeminiCheckpointIO, GeneralCheckpointIO):
     """Checkpoint IO for GeminiPlugin."""
 
+    load_sharded_optimizer = GeneralCheckpointIO.load_sharded_optimizer
+    load_unsharded_optimizer = GeneralCheckpointIO.load_unsharded_optimizer
+
+    def optimizer_destination(self, optimizer: OptimizerWrapper) -> Destination:
+        """
+        Args:
+            optimizer (OptimizerWrapper): The boosted optimizer.
+
+        Returns:
+            Destination: Which saved parameter belongs to which of its parameters, and which part of it this rank keeps.
+        """
+        assert isinstance(optimizer, upstream_optim.GeminiOptimizer), "Please boost the optimizer before loading!"
+        return GeminiDestination(optimizer)
+
     def loading_group(self) -> ProcessGroup:
         """
         Returns:
             ProcessGroup: All ranks: each holds a part of the same optimizer, or a copy of another rank's part.
         """
         return dist.group.WORLD
-
-    def load_sharded_optimizer(
-        self,
-        optimizer: OptimizerWrapper,
-        checkpoint_index_file: Union[str, Path],
-        prefix: Optional[str] = None,
-        low_cpu_mem_mode: bool = True,
-        num_threads: int = 1,
-    ) -> None:
-        """
-        Load sharded optimizer with the given path to index file. Must be called on every rank.
-
-        Args:
-            optimizer (OptimizerWrapper): The boosted optimizer.
-            checkpoint_index_file (Union[str, Path]): Path to the index file.
-            prefix (str, optional): Not used, the index names the files.
-            low_cpu_mem_mode (bool): Whether to stream the shards. Default: True.
-            num_threads (int): Number of threads that read if not ``low_cpu_mem_mode``. Default: 1.
-
-        Raises:
-            ValueError: If the checkpoint does not fit the optimizer. Nothing has changed, on any rank.
-            RuntimeError: If the checkpoint is damaged. The message says what the optimizer holds.
-        """
-        assert isinstance(optimizer, upstream_optim.GeminiOptimizer), "Boost the optimizer before loading it"
-        opened = partial(open_sharded, checkpoint_index_file)
-        restore(GeminiDestination(optimizer), opened, self.loading_group(), low_cpu_mem_mode, num_threads)
-
-    def load_unsharded_optimizer(
-        self,
-        optimizer: OptimizerWrapper,
-        checkpoint: Union[str, Path],
-        low_cpu_mem_mode: bool = True,
-        num_threads: int = 1,
-    ) -> None:
-        """
-        Load optimizer from a single file with the given path. Must be called on every rank.
-
-        Args:
-            optimizer (OptimizerWrapper): The boosted optimizer.
-            checkpoint (Union[str, Path]): Path to the file.
-            low_cpu_mem_mode (bool): Whether to stream the file. Default: True.
-            num_threads (int): Number of threads that read if not ``low_cpu_mem_mode``. Default: 1.
-
-        Raises:
-            ValueError: If the checkpoint does not fit the optimizer. Nothing has changed, on any rank.
-            RuntimeError: If the checkpoint is damaged. The message says what the optimizer holds.
-        """
-        assert isinstance(optimizer, upstream_optim.GeminiOptimizer), "Boost the optimizer before loading it"
-        opened = partial(open_unsharded, checkpoint)
-        restore(GeminiDestination(optimizer), opened, self.loading_group(), low_cpu_mem_mode, num_threads)
 
 
 class GeminiOptimizer(upstream_optim.GeminiOptimizer):

@@ -2,7 +2,7 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Optional, Union
+from typing import Any, Optional, Union
 
 import colossalai.checkpoint_io.general_checkpoint_io as upstream
 from torch.distributed import ProcessGroup
@@ -18,6 +18,18 @@ __all__ = ["GeneralCheckpointIO"]
 
 class GeneralCheckpointIO(upstream.GeneralCheckpointIO, CheckpointIO):
     """Checkpoint IO for optimizers that every rank holds whole."""
+
+    def optimizer_destination(self, optimizer: Any) -> Destination:
+        """
+        Say what is known of an optimizer that is about to be loaded. All that the loaders of subclasses differ in.
+
+        Args:
+            optimizer (Union[Optimizer, OptimizerWrapper]): The optimizer, boosted or not.
+
+        Returns:
+            Destination: Which saved parameter belongs to which of its parameters, and which part of it this rank keeps.
+        """
+        return Destination(unwrapped(optimizer))
 
     def loading_group(self) -> Optional[ProcessGroup]:
         """
@@ -51,9 +63,8 @@ class GeneralCheckpointIO(upstream.GeneralCheckpointIO, CheckpointIO):
             ValueError: If the checkpoint does not fit the optimizer. Nothing has changed, on any rank.
             RuntimeError: If the checkpoint is damaged. The message says what the optimizer holds.
         """
-        destination = Destination(unwrapped(optimizer))
         opened = partial(open_sharded, index_file_path)
-        restore(destination, opened, self.loading_group(), low_cpu_mem_mode, num_threads)
+        restore(self.optimizer_destination(optimizer), opened, self.loading_group(), low_cpu_mem_mode, num_threads)
 
     def load_unsharded_optimizer(
         self,
@@ -77,6 +88,5 @@ class GeneralCheckpointIO(upstream.GeneralCheckpointIO, CheckpointIO):
             ValueError: If the checkpoint does not fit the optimizer. Nothing has changed, on any rank.
             RuntimeError: If the checkpoint is damaged. The message says what the optimizer holds.
         """
-        destination = Destination(unwrapped(optimizer))
         opened = partial(open_unsharded, checkpoint)
-        restore(destination, opened, self.loading_group(), low_cpu_mem_mode, num_threads)
+        restore(self.optimizer_destination(optimizer), opened, self.loading_group(), low_cpu_mem_mode, num_threads)

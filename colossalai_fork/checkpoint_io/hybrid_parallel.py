@@ -1,9 +1,7 @@
 """Loading and saving under hybrid parallelism: data (with or without ZeRO), tensor and pipeline parallelism."""
 
 import copy
-from functools import partial
-from pathlib import Path
-from typing import Any, Dict, Optional, Union
+from typing import Any, Dict, Optional
 
 import colossalai.checkpoint_io.hybrid_parallel_checkpoint_io as upstream
 import torch
@@ -11,11 +9,10 @@ import torch.distributed as dist
 from colossalai.interface import OptimizerWrapper
 from torch.distributed import ProcessGroup
 
+from .destination import Destination
 from .gather import gather_state
 from .general_checkpoint_io import GeneralCheckpointIO
 from .hybrid_parallel_destination import HybridParallelDestination
-from .restore import restore
-from .saved_state import open_sharded, open_unsharded
 from .tensor_parallel import tensor_parallel_placement
 
 __all__ = ["HybridParallelCheckpointIO"]
@@ -24,57 +21,26 @@ __all__ = ["HybridParallelCheckpointIO"]
 class HybridParallelCheckpointIO(upstream.HybridParallelCheckpointIO, GeneralCheckpointIO):
     """Checkpoint IO for HybridParallelPlugin."""
 
-    def load_sharded_optimizer(
-        self,
-        optimizer: OptimizerWrapper,
-        checkpoint_index_file: Union[str, Path],
-        prefix: str = "",
-        low_cpu_mem_mode: bool = True,
-        num_threads: int = 1,
-    ) -> None:
-        """
-        Load sharded optimizer with the given path to index file of checkpoint folder. Must be called on every rank.
+    load_sharded_optimizer = GeneralCheckpointIO.load_sharded_optimizer
+    load_unsharded_optimizer = GeneralCheckpointIO.load_unsharded_optimizer
 
+    def optimizer_destination(self, optimizer: OptimizerWrapper) -> Destination:
+        """
         Args:
             optimizer (OptimizerWrapper): The boosted optimizer.
-            checkpoint_index_file (Union[str, Path]): Path to the index file.
-            prefix (str): Not used, the index names the files.
-            low_cpu_mem_mode (bool): Whether to stream the shards. Default: True.
-            num_threads (int): Number of threads that read if not ``low_cpu_mem_mode``. Default: 1.
 
-        Raises:
-            ValueError: If the checkpoint does not fit the optimizer. Nothing has changed, on any rank.
-            RuntimeError: If the checkpoint is damaged. The message says what the optimizer holds.
+        Returns:
+            Destination: Which saved parameter belongs to which of its parameters, and which part of it this rank keeps.
         """
         assert isinstance(optimizer, OptimizerWrapper), "Please boost the optimizer before loading!"
-        destination = HybridParallelDestination(optimizer, self.tp_rank, self.tp_size)
-        opened = partial(open_sharded, checkpoint_index_file)
-        restore(destination, opened, dist.group.WORLD, low_cpu_mem_mode, num_threads)
+        return HybridParallelDestination(optimizer, self.tp_rank, self.tp_size)
 
-    def load_unsharded_optimizer(
-        self,
-        optimizer: OptimizerWrapper,
-        checkpoint: Union[str, Path],
-        low_cpu_mem_mode: bool = True,
-        num_threads: int = 1,
-    ) -> None:
+    def loading_group(self) -> ProcessGroup:
         """
-        Load optimizer from a single file with the given path. Must be called on every rank.
-
-        Args:
-            optimizer (OptimizerWrapper): The boosted optimizer.
-            checkpoint (Union[str, Path]): Path to the file.
-            low_cpu_mem_mode (bool): Whether to stream the file. Default: True.
-            num_threads (int): Number of threads that read if not ``low_cpu_mem_mode``. Default: 1.
-
-        Raises:
-            ValueError: If the checkpoint does not fit the optimizer. Nothing has changed, on any rank.
-            RuntimeError: If the checkpoint is damaged. The message says what the optimizer holds.
+        Returns:
+            ProcessGroup: All ranks: each holds a part of the same optimizer, or a copy of another rank's part.
         """
-        assert isinstance(optimizer, OptimizerWrapper), "Please boost the optimizer before loading!"
-        destination = HybridParallelDestination(optimizer, self.tp_rank, self.tp_size)
-        opened = partial(open_unsharded, checkpoint)
-        restore(destination, opened, dist.group.WORLD, low_cpu_mem_mode, num_threads)
+        return dist.group.WORLD
 
     @staticmethod
     def gather_from_sharded_optimizer_state(

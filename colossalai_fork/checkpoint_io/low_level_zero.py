@@ -1,9 +1,7 @@
 """Loading and saving for ZeRO stages 1 and 2: each rank holds a flat slice of every parameter's state."""
 
 import copy
-from functools import partial
-from pathlib import Path
-from typing import Any, Dict, Iterator, Optional, Tuple, Union
+from typing import Any, Dict, Iterator, Optional, Tuple
 
 import colossalai.booster.plugin.low_level_zero_plugin as upstream
 import colossalai.zero.low_level.low_level_optim as upstream_optim
@@ -15,93 +13,31 @@ from colossalai.interface import OptimizerWrapper
 from colossalai.zero.low_level._utils import all_gather_into_flat_tensor_nd, get_nd_rank, get_nd_world_size
 
 from .destination import Destination
-from .placement import FlatSlice, Placement, Replicated
+from .general_checkpoint_io import GeneralCheckpointIO
+from .low_level_zero_destination import LowLevelZeroDestination
 from .restore import restore
-from .saved_state import in_memory, open_sharded, open_unsharded
+from .saved_state import in_memory
 from .torch_ddp import TorchDDPCheckpointIO
 
-__all__ = ["LowLevelZeroCheckpointIO", "LowLevelZeroDestination", "LowLevelZeroOptimizer"]
-
-
-class LowLevelZeroDestination(Destination):
-    """
-    A ZeRO optimizer. Its torch optimizer holds flat master slices of the working parameters.
-
-    Args:
-        optimizer (LowLevelZeroOptimizer): The boosted optimizer.
-    """
-
-    by_position = False
-
-    def __init__(self, optimizer: OptimizerWrapper) -> None:
-        super().__init__(optimizer.optim)
-        self.zero_optimizer = optimizer
-
-    def placement(self, param: torch.Tensor) -> Placement:
-        """
-        Args:
-            param (torch.Tensor): A master slice.
-
-        Returns:
-            Placement: The slice that this rank has in the group which divides the working parameter.
-        """
-        working_param = self.zero_optimizer.master_to_working_param[id(param)]
-        group = self.zero_optimizer.param_to_pg[working_param]
-        return FlatSlice(Replicated(working_param.shape), int(get_nd_rank(group)), get_nd_world_size(group))
+__all__ = ["LowLevelZeroCheckpointIO", "LowLevelZeroOptimizer"]
 
 
 class LowLevelZeroCheckpointIO(upstream.LowLevelZeroCheckpointIO, TorchDDPCheckpointIO):
     """Checkpoint IO for LowLevelZeroPlugin."""
 
-    def load_sharded_optimizer(
-        self,
-        optimizer: OptimizerWrapper,
-        index_file_path: Union[str, Path],
-        prefix: Optional[str] = None,
-        low_cpu_mem_mode: bool = True,
-        num_threads: int = 1,
-    ) -> None:
-        """
-        Load sharded optimizer with the given path to index file. Must be called on every rank.
+    load_sharded_optimizer = GeneralCheckpointIO.load_sharded_optimizer
+    load_unsharded_optimizer = GeneralCheckpointIO.load_unsharded_optimizer
 
+    def optimizer_destination(self, optimizer: OptimizerWrapper) -> Destination:
+        """
         Args:
             optimizer (OptimizerWrapper): The boosted optimizer.
-            index_file_path (Union[str, Path]): Path to the index file.
-            prefix (str, optional): Not used, the index names the files.
-            low_cpu_mem_mode (bool): Whether to stream the shards. Default: True.
-            num_threads (int): Number of threads that read if not ``low_cpu_mem_mode``. Default: 1.
 
-        Raises:
-            ValueError: If the checkpoint does not fit the optimizer. Nothing has changed, on any rank.
-            RuntimeError: If the checkpoint is damaged. The message says what the optimizer holds.
+        Returns:
+            Destination: Which saved parameter belongs to which of its parameters, and which part of it this rank keeps.
         """
-        assert isinstance(optimizer, upstream_optim.LowLevelZeroOptimizer), "Boost the optimizer before loading it"
-        opened = partial(open_sharded, index_file_path)
-        restore(LowLevelZeroDestination(optimizer), opened, self.loading_group(), low_cpu_mem_mode, num_threads)
-
-    def load_unsharded_optimizer(
-        self,
-        optimizer: OptimizerWrapper,
-        checkpoint: Union[str, Path],
-        low_cpu_mem_mode: bool = True,
-        num_threads: int = 1,
-    ) -> None:
-        """
-        Load optimizer from a single file with the given path. Must be called on every rank.
-
-        Args:
-            optimizer (OptimizerWrapper): The boosted optimizer.
-            checkpoint (Union[str, Path]): Path to the file.
-            low_cpu_mem_mode (bool): Whether to stream the file. Default: True.
-            num_threads (int): Number of threads that read if not ``low_cpu_mem_mode``. Default: 1.
-
-        Raises:
-            ValueError: If the checkpoint does not fit the optimizer. Nothing has changed, on any rank.
-            RuntimeError: If the checkpoint is damaged. The message says what the optimizer holds.
-        """
-        assert isinstance(optimizer, upstream_optim.LowLevelZeroOptimizer), "Boost the optimizer before loading it"
-        opened = partial(open_unsharded, checkpoint)
-        restore(LowLevelZeroDestination(optimizer), opened, self.loading_group(), low_cpu_mem_mode, num_threads)
+        assert isinstance(optimizer, upstream_optim.LowLevelZeroOptimizer), "Please boost the optimizer before loading!"
+        return LowLevelZeroDestination(optimizer)
 
 
 class LowLevelZeroOptimizer(upstream_optim.LowLevelZeroOptimizer):

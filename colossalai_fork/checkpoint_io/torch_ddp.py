@@ -2,15 +2,31 @@
 
 import colossalai.booster.plugin.torch_ddp_plugin as upstream
 import torch.distributed as dist
+from colossalai.interface import OptimizerWrapper
 from torch.distributed import ProcessGroup
 
+from .destination import Destination
 from .general_checkpoint_io import GeneralCheckpointIO
 
 __all__ = ["TorchDDPCheckpointIO"]
 
 
 class TorchDDPCheckpointIO(upstream.TorchDDPCheckpointIO, GeneralCheckpointIO):
-    """Checkpoint IO for TorchDDPPlugin. Upstream's loaders call those of the general class."""
+    """Checkpoint IO for TorchDDPPlugin."""
+
+    load_sharded_optimizer = GeneralCheckpointIO.load_sharded_optimizer
+    load_unsharded_optimizer = GeneralCheckpointIO.load_unsharded_optimizer
+
+    def optimizer_destination(self, optimizer: OptimizerWrapper) -> Destination:
+        """
+        Args:
+            optimizer (OptimizerWrapper): The boosted optimizer.
+
+        Returns:
+            Destination: Which saved parameter belongs to which of its parameters, and which part of it this rank keeps.
+        """
+        assert isinstance(optimizer, OptimizerWrapper), "Please boost the optimizer before loading!"
+        return Destination(optimizer.unwrap())
 
     def loading_group(self) -> ProcessGroup:
         """

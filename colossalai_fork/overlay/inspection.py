@@ -105,10 +105,19 @@ def look(row, is_installed):
     return status(*_recognise(row, place)), place
 
 
+def _is_ours(function, ours):
+    try:
+        return fingerprint.source_of(function).is_same_code(fingerprint.source_of(ours))
+    except fingerprint.SourceUnavailable:
+        return False
+
+
 def _recognise(row, place):
     if place.present is ABSENT:
         if row.kind == "add":
             return State.ORIGINAL, "absent"
+        if row.kind == "inherit" and _is_ours(getattr(place.owner, place.attribute, None), place.ours):
+            return State.ALREADY_FIXED, "inherited"
         return State.MISSING, f"{row.module} has no {row.name}"
     try:
         source = fingerprint.source_of(place.present)

@@ -14,7 +14,8 @@ class Replacement:
         our_module (str): the module that holds our function.
         patch (str): which patch of the series carries it.
         our_name (str): its qualified name in our module; upstream's if not given.
-        kind (str): ``replace``, or ``add`` for what upstream lacks.
+        kind (str): ``replace``; ``add`` for what upstream lacks; ``inherit`` for a method of upstream's that makes way for the
+            one its class inherits from ours.
         known (Mapping[str, str]): fingerprints of upstream's function by ColossalAI version; see ``fingerprint``.
     """
 
@@ -69,6 +70,13 @@ REPLACEMENTS = [
     ),
     Replacement(
         "colossalai.checkpoint_io.general_checkpoint_io",
+        "GeneralCheckpointIO.optimizer_destination",
+        "colossalai_fork.checkpoint_io.general_checkpoint_io",
+        patch="replace-optimizer-state",
+        kind="add",
+    ),
+    Replacement(
+        "colossalai.checkpoint_io.general_checkpoint_io",
         "GeneralCheckpointIO.loading_group",
         "colossalai_fork.checkpoint_io.general_checkpoint_io",
         patch="replace-optimizer-state",
@@ -93,8 +101,38 @@ REPLACEMENTS = [
     ),
     Replacement(
         "colossalai.booster.plugin.torch_ddp_plugin",
+        "TorchDDPCheckpointIO.load_sharded_optimizer",
+        "colossalai_fork.checkpoint_io.torch_ddp",
+        patch="replace-optimizer-state",
+        kind="inherit",
+        known={"0.5.0": "e34f98f690e1 422364744169 5e7e73942375"},
+    ),
+    Replacement(
+        "colossalai.booster.plugin.torch_ddp_plugin",
+        "TorchDDPCheckpointIO.load_unsharded_optimizer",
+        "colossalai_fork.checkpoint_io.torch_ddp",
+        patch="replace-optimizer-state",
+        kind="inherit",
+        known={"0.5.0": "0d2f9fe2960e 422364744169 0eb6672e16e6"},
+    ),
+    Replacement(
+        "colossalai.booster.plugin.torch_ddp_plugin",
+        "TorchDDPCheckpointIO.optimizer_destination",
+        "colossalai_fork.checkpoint_io.torch_ddp",
+        patch="replace-optimizer-state",
+        kind="add",
+    ),
+    Replacement(
+        "colossalai.booster.plugin.torch_ddp_plugin",
         "TorchDDPCheckpointIO.loading_group",
         "colossalai_fork.checkpoint_io.torch_ddp",
+        patch="replace-optimizer-state",
+        kind="add",
+    ),
+    Replacement(
+        "colossalai.booster.plugin.low_level_zero_plugin",
+        "LowLevelZeroCheckpointIO.optimizer_destination",
+        "colossalai_fork.checkpoint_io.low_level_zero",
         patch="replace-optimizer-state",
         kind="add",
     ),
@@ -103,6 +141,7 @@ REPLACEMENTS = [
         "LowLevelZeroCheckpointIO.load_sharded_optimizer",
         "colossalai_fork.checkpoint_io.low_level_zero",
         patch="replace-optimizer-state",
+        kind="inherit",
         known={
             "0.5.0": "9ea6df79c878 59f948e2163a 4b26dec9e2d4 033129a5858d ee9ab92d66a3 e34c79a1d034 b2452412a242 "
             "5b40f5b2608a b9d3e4769c6c 922a4aa188b6"
@@ -113,6 +152,7 @@ REPLACEMENTS = [
         "LowLevelZeroCheckpointIO.load_unsharded_optimizer",
         "colossalai_fork.checkpoint_io.low_level_zero",
         patch="replace-optimizer-state",
+        kind="inherit",
         known={"0.5.0": "0d2f9fe2960e 34fc3a8062f2 358d5557eeb9 7470be26f755 c4ada706d004"},
     ),
     Replacement(
@@ -148,9 +188,24 @@ REPLACEMENTS = [
     ),
     Replacement(
         "colossalai.checkpoint_io.hybrid_parallel_checkpoint_io",
+        "HybridParallelCheckpointIO.optimizer_destination",
+        "colossalai_fork.checkpoint_io.hybrid_parallel",
+        patch="replace-hybrid-parallel-optimizer-state",
+        kind="add",
+    ),
+    Replacement(
+        "colossalai.checkpoint_io.hybrid_parallel_checkpoint_io",
+        "HybridParallelCheckpointIO.loading_group",
+        "colossalai_fork.checkpoint_io.hybrid_parallel",
+        patch="replace-hybrid-parallel-optimizer-state",
+        kind="add",
+    ),
+    Replacement(
+        "colossalai.checkpoint_io.hybrid_parallel_checkpoint_io",
         "HybridParallelCheckpointIO.load_sharded_optimizer",
         "colossalai_fork.checkpoint_io.hybrid_parallel",
         patch="replace-hybrid-parallel-optimizer-state",
+        kind="inherit",
         known={
             "0.5.0": "d664ab081d97 422364744169 9ae42771634f 6229d222e943 91c4ed391378 9dc19119b782 4531e2e71660 "
             "b66f23295fe4 eeb4b32372ce fd84df7d15e5 ee9ab92d66a3 a608a451f31d 4965246bd969 86e025ebd7a7 "
@@ -162,6 +217,7 @@ REPLACEMENTS = [
         "HybridParallelCheckpointIO.load_unsharded_optimizer",
         "colossalai_fork.checkpoint_io.hybrid_parallel",
         patch="replace-hybrid-parallel-optimizer-state",
+        kind="inherit",
         known={
             "0.5.0": "0d2f9fe2960e 9ae42771634f 05bade1ac1d0 422364744169 b780e5f3348d 6a48a71e5937 86e025ebd7a7 "
             "ef4bd9734d16 d72b79ebb084 75fcb8942cf7 91c4ed391378 6229d222e943 9dc19119b782 b85c26684b64 "
@@ -177,9 +233,17 @@ REPLACEMENTS = [
     ),
     Replacement(
         "colossalai.checkpoint_io.moe_checkpoint",
+        "MoECheckpointIO.optimizer_destination",
+        "colossalai_fork.checkpoint_io.moe",
+        patch="replace-moe-optimizer-state",
+        kind="add",
+    ),
+    Replacement(
+        "colossalai.checkpoint_io.moe_checkpoint",
         "MoECheckpointIO.load_sharded_optimizer",
         "colossalai_fork.checkpoint_io.moe",
         patch="replace-moe-optimizer-state",
+        kind="inherit",
         known={
             "0.5.0": "d664ab081d97 422364744169 9ae42771634f 6229d222e943 91c4ed391378 9dc19119b782 4531e2e71660 "
             "b66f23295fe4 eeb4b32372ce fd84df7d15e5 ee9ab92d66a3 a608a451f31d 4965246bd969 86e025ebd7a7 "
@@ -192,6 +256,7 @@ REPLACEMENTS = [
         "MoECheckpointIO.load_unsharded_optimizer",
         "colossalai_fork.checkpoint_io.moe",
         patch="replace-moe-optimizer-state",
+        kind="inherit",
         known={
             "0.5.0": "61e162474875 4345714f5d67 05bade1ac1d0 422364744169 db7fa9fd1e1c 86e025ebd7a7 ef4bd9734d16 "
             "d72b79ebb084 556d164fe41a 75fcb8942cf7 91c4ed391378 6229d222e943 007effdf0eed d22d1bbeb654 "
@@ -224,9 +289,17 @@ REPLACEMENTS = [
     ),
     Replacement(
         "colossalai.booster.plugin.gemini_plugin",
+        "GeminiCheckpointIO.optimizer_destination",
+        "colossalai_fork.checkpoint_io.gemini",
+        patch="replace-gemini-optimizer-state",
+        kind="add",
+    ),
+    Replacement(
+        "colossalai.booster.plugin.gemini_plugin",
         "GeminiCheckpointIO.load_sharded_optimizer",
         "colossalai_fork.checkpoint_io.gemini",
         patch="replace-gemini-optimizer-state",
+        kind="inherit",
         known={
             "0.5.0": "6eaf2e686f18 4b4642172644 3b9d93f50670 001f7353162b 4531e2e71660 ee9ab92d66a3 a608a451f31d "
             "b5b977c26fa5 10da77b41c9f 5b40f5b2608a 37b94ee88069 d774f9d4a355"
@@ -237,6 +310,7 @@ REPLACEMENTS = [
         "GeminiCheckpointIO.load_unsharded_optimizer",
         "colossalai_fork.checkpoint_io.gemini",
         patch="replace-gemini-optimizer-state",
+        kind="inherit",
         known={"0.5.0": "b2a130e1de8e 4b4642172644 0eb6672e16e6"},
     ),
     Replacement(
@@ -289,6 +363,13 @@ REPLACEMENTS = [
     ),
     Replacement(
         "colossalai.booster.plugin.torch_fsdp_plugin",
+        "TorchFSDPCheckpointIO.optimizer_destination",
+        "colossalai_fork.checkpoint_io.torch_fsdp",
+        patch="replace-torch-fsdp-optimizer-state",
+        kind="add",
+    ),
+    Replacement(
+        "colossalai.booster.plugin.torch_fsdp_plugin",
         "TorchFSDPCheckpointIO.loading_group",
         "colossalai_fork.checkpoint_io.torch_fsdp",
         patch="replace-torch-fsdp-optimizer-state",
@@ -299,6 +380,7 @@ REPLACEMENTS = [
         "TorchFSDPCheckpointIO.load_sharded_optimizer",
         "colossalai_fork.checkpoint_io.torch_fsdp",
         patch="replace-torch-fsdp-optimizer-state",
+        kind="inherit",
         known={
             "0.5.0": "a72f5b63782c 382ea69f278b 033129a5858d ee9ab92d66a3 0cdf72d4900d b5b977c26fa5 c9f393dc6dcb "
             "5b40f5b2608a 4abd140c367e 7ea889c38e21 3e239982e90a be1ad09752cc 2fbcd30b4720 c7f687f5bb2e "
@@ -310,6 +392,7 @@ REPLACEMENTS = [
         "TorchFSDPCheckpointIO.load_unsharded_optimizer",
         "colossalai_fork.checkpoint_io.torch_fsdp",
         patch="replace-torch-fsdp-optimizer-state",
+        kind="inherit",
         known={
             "0.5.0": "55daece7dbe9 c085db7d6183 60a447ef6a6b 3e239982e90a 5e19b647d160 2fbcd30b4720 c7f687f5bb2e "
             "3a164253ba79 12b8bf6ac3bd caa4171ac9fc 5cf51b378a64 00e333505cb9 0281072fd1df 0e4c00764db4 "

@@ -87,7 +87,8 @@ def check_table(source):
     """
     targets = {}
     for row in source.rows:
-        pending, seen = [row.our_name], set()
+        # Where a method makes way for an inherited one, nothing is carried.
+        pending, seen = [] if row.kind == "inherit" else [row.our_name], set()
         while pending:
             name = pending.pop()
             for sibling in carry(source, row.our_module, name, row.module).siblings:

@@ -27,6 +27,9 @@ def graft(source, root, file, rows):
     module = transplant.parse(before, file)
     wanted, siblings = set(), []
     for row in rows:
+        if row.kind == "inherit":
+            module = transplant.remove(module, row.name)
+            continue
         carried = carry(source, row.our_module, row.our_name, target)
         module = _place(module, source, row, carried.statement)
         wanted.update(carried.imports)
@@ -73,7 +76,7 @@ def _place(module, source, row, statement):
     if row.kind == "replace":
         return transplant.replace(module, row.name, statement)
     if row.kind != "add":
-        raise PatchError(f"{row.name}: the table says {row.kind!r}, which is neither 'replace' nor 'add'")
+        raise PatchError(f"{row.name}: the table says {row.kind!r}, which is none of 'replace', 'add' and 'inherit'")
     if transplant.find(module, row.name) is not None:
         raise PatchError(f"{row.file} has a {row.name} already, which the series wants to add")
     statement = transplant.renamed(statement, name)

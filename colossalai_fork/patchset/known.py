@@ -56,11 +56,13 @@ def _look(source, tree, row):
     if found is None:
         if row.kind == "add":
             return Finding(row, READY)
+        if row.kind == "inherit":
+            return Finding(row, OURS)
         return Finding(row, CHANGED, change=f"{row.file} no longer has {row.name}")
-    if found.fingerprint == _our_fingerprint(source, row):
+    if row.kind != "inherit" and found.fingerprint == _our_fingerprint(source, row):
         return Finding(row, OURS)
     version = fingerprint.known_version(found, row.known)
-    if version is not None and row.kind == "replace":
+    if version is not None and row.kind in ("replace", "inherit"):
         return Finding(row, READY, version=version)
     return Finding(row, CHANGED, change=_describe(tree, row, found))
 

@@ -1,0 +1,37 @@
+"""A ZeRO optimizer as a destination: flat slices of every parameter."""
+
+import torch
+from colossalai.interface import OptimizerWrapper
+from colossalai.zero.low_level._utils import get_nd_rank, get_nd_world_size
+
+from .destination import Destination
+from .placement import FlatSlice, Placement, Replicated
+
+__all__ = ["LowLevelZeroDestination"]
+
+
+class LowLevelZeroDestination(Destination):
+    """
+    A ZeRO optimizer. Its torch optimizer holds flat master slices of the working parameters.
+
+    Args:
+        optimizer (LowLevelZeroOptimizer): The boosted optimizer.
+    """
+
+    by_position = False
+
+    def __init__(self, optimizer: OptimizerWrapper) -> None:
+        super().__init__(optimizer.optim)
+        self.zero_optimizer = optimizer
+
+    def placement(self, param: torch.Tensor) -> Placement:
+        """
+        Args:
+            param (torch.Tensor): A master slice.
+
+        Returns:
+            Placement: The slice that this rank has in the group which divides the working parameter.
+        """
+        working_param = self.zero_optimizer.master_to_working_param[id(param)]
+        group = self.zero_optimizer.param_to_pg[working_param]
+        return FlatSlice(Replicated(working_param.shape), int(get_nd_rank(group)), get_nd_world_size(group))
