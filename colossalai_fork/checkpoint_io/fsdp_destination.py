@@ -1,159 +1,117 @@
-"""What a checkpoint of the model's parameters has to fit, where FSDP has flattened them into fewer, larger ones."""
+"""FSDP's optimizer as a destination: checkpoints hold the model's parameters, the optimizer slices of flat ones."""
 
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from functools import partial
+from typing import Any, Dict, List, Tuple
 
 import torch
-from torch.distributed.fsdp._common_utils import _get_param_to_fqns
-from torch.distributed.fsdp._optim_utils import _get_fqn_to_fsdp_param_info
+from torch.distributed.fsdp import FullOptimStateDictConfig, FullStateDictConfig
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import StateDictType
 from torch.optim import Optimizer
 
 from .destination import Destination
-from .errors import Problem
-from .placement import Placement, Replicated, Shape
+from .errors import Problem, load_error
+from .flat_parameters import FlatParameters, is_elementwise, original_parameters
+from .placement import Placement, Replicated
+from .saved_state import SavedShard, SavedState
+from .validation import validate
 
-__all__ = ["FlattenedDestination"]
+__all__ = ["FSDPDestination"]
 
 
-class OriginalParameter(NamedTuple):
+class FSDPDestination(Destination):
     """
-    A parameter as the model had it before FSDP.
+    An optimizer of flat parameters.
 
-    Args:
-        name (str): Its name.
-        shape (Shape): Its shape.
-    """
-
-    name: str
-    shape: Shape
-
-
-class ToBeFlattened(Replicated):
-    """The whole, which FSDP flattens together with others: all that is not one number must have the parameter's shape."""
-
-    divides = True
-
-
-class FlattenedDestination(Destination):
-    """
-    An optimizer of flat parameters, seen as one of the parameters that they were made of. Nothing is loaded through it.
+    FSDP makes its slices from whole tensors, so every rank reads all of the checkpoint, a few flat parameters at a time.
+    Nothing here talks to another rank: one that cannot open the checkpoint leaves nobody waiting.
 
     Args:
         optimizer (Optimizer): The torch optimizer.
         model (torch.nn.Module): The FSDP module.
     """
 
+    def __init__(self, optimizer: Optimizer, model: torch.nn.Module) -> None:
+        super().__init__(optimizer)
+        self.model = model
+
+    def adapted(self, saved: SavedState) -> SavedState:
+        """
+        Validate a checkpoint of the model's parameters, and let FSDP make one of this rank's slices of it.
+
+        Args:
+            saved (SavedState): The opened checkpoint.
+
+        Returns:
+            SavedState: This rank's part, ids being positions in the torch optimizer. It is made as it is read.
+
+        Raises:
+            CheckpointLoadError: With everything that is wrong with the checkpoint.
+        """
+        flat = FlatParameters(original_parameters(self.optimizer, self.model))
+        problems: List[Problem] = []
+        plan = validate(saved, _Unflattened(self.optimizer, flat), problems)
+        if problems or plan is None:
+            raise load_error(problems)
+        names = flat.names_by_id(plan.groups)
+        # An empty entry is a parameter without state, which FSDP has no form for.
+        states = {names.get(param_id, param_id): state for param_id, _, state in plan.states() if state}
+        flat.check(plan.groups, states, saved.source, problems)
+        if problems:
+            raise load_error(problems)
+        groups = [dict(group, params=[names[param_id] for param_id in group["params"]]) for group in plan.groups]
+        groups = self._sharded({"state": {}, "param_groups": groups})["param_groups"]
+        shards = [
+            SavedShard(saved.source, partial(self._read, {name: states[name] for name in batch}, flat))
+            for batch in flat.batches(states)
+        ]
+        return SavedState(saved.source, groups, saved.groups_source, shards)
+
+    def _read(self, states: Dict[Any, Any], flat: FlatParameters) -> Tuple[Dict[Any, Any], bool]:
+        states = {name: _cast(state, flat.dtypes.get(name)) for name, state in states.items()}
+        return self._sharded({"state": states})["state"], False
+
+    def _sharded(self, whole: Dict[str, Any]) -> Dict[str, Any]:
+        settings = FSDP.get_state_dict_type(self.model).optim_state_dict_config
+        convert = partial(FSDP.optim_state_dict_to_load, model=self.model, optim=self.optimizer, optim_state_dict=whole)
+        if not getattr(settings, "rank0_only", False):
+            return convert()
+        # Who has set this for saving did not mean that rank 0 alone reads the checkpoint.
+        everywhere = (StateDictType.FULL_STATE_DICT, FullStateDictConfig(), FullOptimStateDictConfig(rank0_only=False))
+        with FSDP.state_dict_type(self.model, *everywhere):
+            return convert()
+
+
+class _Whole(Replicated):
+    """All of a tensor, to be flattened together with others: whatever is not one number has the parameter's shape."""
+
+    divides = True
+
+
+class _Unflattened(Destination):
+    """
+    The same optimizer, seen as one of the model's parameters. A checkpoint is validated against it.
+
+    Args:
+        optimizer (Optimizer): The torch optimizer of flat parameters.
+        flat (FlatParameters): What these were made of.
+    """
+
     by_position = False
 
-    def __init__(self, optimizer: Optimizer, model: torch.nn.Module) -> None:
-        names, infos = _get_param_to_fqns(model), _get_fqn_to_fsdp_param_info(model)
-
-        def original(param: torch.Tensor, name: str) -> OriginalParameter:
-            info = infos.get(name)
-            # FSDP leaves the parameters of ignored modules alone.
-            shape = param.shape if info is None else info.handle.flat_param._shapes[info.param_indices[name]]
-            return OriginalParameter(name, tuple(shape))
-
-        # For each group, for each of the optimizer's parameters, what it was made of.
-        self._originals: List[List[List[OriginalParameter]]] = [
-            [[original(param, name) for name in names[param]] for param in group["params"]]
-            for group in optimizer.param_groups
-        ]
-        super().__init__(self._unflattened(optimizer))
-
-    def _unflattened(self, optimizer: Optimizer) -> Optimizer:
+    def __init__(self, optimizer: Optimizer, flat: FlatParameters) -> None:
         # Of the same class, so that validation can ask it what its groups need.
         unflattened = object.__new__(type(optimizer))
-        groups = []
-        for group, originals in zip(optimizer.param_groups, self._originals):
-            params = [
-                torch.empty(each.shape, dtype=param.dtype, device="meta")
-                for param, made_of in zip(group["params"], originals)
-                for each in made_of
-            ]
-            groups.append(dict(group, params=params))
+        groups = [dict(group, params=params) for group, params in zip(optimizer.param_groups, flat.placeholders())]
         unflattened.__dict__.update(state={}, param_groups=groups, defaults=optimizer.defaults)
-        return unflattened
+        super().__init__(unflattened)
 
     def placement(self, param: torch.Tensor) -> Placement:
-        """
-        Args:
-            param (torch.Tensor): One of the parameters that flat ones were made of.
-
-        Returns:
-            Placement: All of its state.
-        """
-        return ToBeFlattened(param.shape)
-
-    def names_by_id(self, groups: List[Dict[str, Any]]) -> Dict[int, str]:
-        """
-        Args:
-            groups (List[Dict[str, Any]]): Saved groups that fit.
-
-        Returns:
-            Dict[int, str]: The name of the model's parameter that each saved id stands for.
-        """
-        return {
-            param_id: original.name
-            for group, originals in zip(groups, self._originals)
-            for param_id, original in zip(group["params"], (each for made_of in originals for each in made_of))
-        }
-
-    def cast(self, param: Optional[torch.Tensor], state: Dict[str, Any]) -> Dict[str, Any]:
-        """
-        Give state the dtype that native loading would give it, since FSDP flattens tensors of one dtype only.
-
-        Args:
-            param (torch.Tensor, optional): The parameter; None for state of the optimizer as a whole.
-            state (Dict[str, Any]): Its saved state. Not changed.
-
-        Returns:
-            Dict[str, Any]: The state.
-        """
-        if param is None or not param.is_floating_point():
-            return state
-        return {key: value.to(param.dtype) if _is_elementwise(value) else value for key, value in state.items()}
-
-    def check_flat_parameters(
-        self, groups: List[Dict[str, Any]], states: Dict[Any, Any], source: str, problems: List[Problem]
-    ) -> None:
-        """
-        Check that parameters which share a flat one have state that one entry can hold.
-
-        Args:
-            groups (List[Dict[str, Any]]): Saved groups that fit.
-            states (Dict[Any, Any]): The saved states by parameter name.
-            source (str): What to call the checkpoint in messages.
-            problems (List[Problem]): Whatever does not fit is added here.
-        """
-        for group, originals in zip(groups, self._originals):
-            ids = iter(group["params"])
-            for made_of in originals:
-                with_ids = [(next(ids), states.get(original.name, {})) for original in made_of]
-                _check_shared(with_ids, source, problems)
+        return _Whole(param.shape)
 
 
-def _is_elementwise(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.dim() > 0
-
-
-def _agree(value: Any, other: Any) -> bool:
-    if _is_elementwise(value) or _is_elementwise(other):
-        return _is_elementwise(value) and _is_elementwise(other) and value.dtype == other.dtype
-    if isinstance(value, torch.Tensor) and isinstance(other, torch.Tensor) and value.dtype != other.dtype:
-        return False
-    return type(value) is type(other) and bool(value == other)
-
-
-def _check_shared(states: List[Tuple[int, Dict[str, Any]]], source: str, problems: List[Problem]) -> None:
-    remedy = "Wrap the model as it was for saving, so that these parameters are flattened apart"
-    first_id, first = states[0]
-    for param_id, state in states[1:]:
-        if set(state) != set(first):
-            text = "FSDP has flattened it together with parameter id {!r}, whose state has other keys".format(first_id)
-            problems.append(Problem(text, False, source, param_id, None, sorted(first), sorted(state), remedy))
-            continue
-        for key, value in state.items():
-            other = first[key]
-            if not _agree(value, other):
-                text = "FSDP has flattened it together with parameter id {!r}, which has another value".format(first_id)
-                problems.append(Problem(text, False, source, param_id, key, repr(other), repr(value), remedy))
+def _cast(state: Dict[str, Any], dtype: Any) -> Dict[str, Any]:
+    # As native loading would; FSDP flattens tensors of one dtype only.
+    if dtype is None or not dtype.is_floating_point:
+        return state
+    return {key: value.to(dtype) if is_elementwise(value) else value for key, value in state.items()}
