@@ -205,7 +205,9 @@ class ContractBase(Checks):
         overlay = self._gate.overlay if self.overlay is None else self.overlay
         cls = type(self)
         call = Call(cls.__module__, inspect.getfile(cls), cls.__qualname__, method, arguments, self.directory)
-        deadline = 3.0 if details.hangs and self.faults_expected else details.deadline
+        deadline = details.deadline
+        if details.hangs and not overlay:
+            deadline = 3.0 if self.faults_expected else 10.0
         workers = self._gate.pool.get(self.world_size, overlay, self.processes(), self.device)
         outcome = workers.run(call, deadline)
         self._gate.record(self, details, method, arguments, outcome)

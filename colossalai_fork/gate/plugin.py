@@ -83,6 +83,7 @@ class Gate:
                 (STATUS, outcome.status.value),
                 ("checkpoint-io", contract.class_under_test),
                 ("contract-points", " ".join(map(str, case.points))),
+                ("processes", contract.world_size),
             ]
 
     def close(self):
