@@ -1,6 +1,7 @@
 """The project's own series against the sources of the installed ColossalAI."""
 
 import ast
+import dataclasses
 import importlib.util
 import pathlib
 import shutil
@@ -105,18 +106,17 @@ def test_nothing_is_left_without_use(sources, built):
 def test_a_change_in_any_replaced_function_is_noticed(row, sources, tmp_path):
     root = tmp_path / "tree"
     (root / "colossalai" / "checkpoint_io").mkdir(parents=True)
-    for each in project.source().rows:
-        (root / each.file).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(sources / each.file, root / each.file)
-    text = (root / row.file).read_text()
+    (root / row.file).parent.mkdir(parents=True, exist_ok=True)
+    text = (sources / row.file).read_text()
     found = fingerprint.find_in_module(text, row.name)
     last = found.text.rstrip("\n").splitlines()[-1]
-    indent = last[: len(last) - len(last.lstrip())]
-    new_line = indent + "changed_by_upstream = True"
+    new_line = last[: len(last) - len(last.lstrip())] + "changed_by_upstream = True"
     (root / row.file).write_text(text.replace(found.text, found.text.rstrip("\n") + "\n" + new_line + "\n"))
-    report = check(project.series(), project.source(), Tree(root))
+    # Looking at this row alone takes a thirtieth of the time.
+    source = dataclasses.replace(project.source(), rows=[row])
+    report = check(project.series(), source, Tree(root))
     assert not report.fits
     assert f"{row.file}:{found.first_line}: {row.name} is not as known" in report.text
     assert f"+{new_line}" in report.text
     with pytest.raises(DriftError, match="changed_by_upstream"):
-        export(project.series(), project.source(), Tree(root), tmp_path / "out")
+        export(project.series(), source, Tree(root), tmp_path / "out")
