@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("libcst", reason="the patch extra is not installed")
 
+import colossalai_fork
 from colossalai_fork.overlay import fingerprint
 from colossalai_fork.patchset import leftovers, project, stack
 from colossalai_fork.patchset.carry import check_table
@@ -65,6 +66,13 @@ def test_the_table_can_be_carried_upstream():
     series.check_rows(source.rows)
     check_table(source)
     assert {patch.name for patch in series.patches} == {row.patch for row in source.rows}
+
+
+def test_every_contract_belongs_to_a_patch():
+    gate = pathlib.Path(colossalai_fork.__file__).parent / "gate"
+    listed = sorted(name for patch in project.series().patches for name in patch.contract)
+    # The CUDA cases need a GPU; `tox run -e cuda` is for a machine that has one.
+    assert listed == sorted(file.name for file in gate.glob("test_*.py") if file.name != "test_cuda.py")
 
 
 def test_every_patch_carries_functions_and_tests(built):
