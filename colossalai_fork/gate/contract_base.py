@@ -84,6 +84,7 @@ class ContractBase(Checks):
         layouts (Tuple[str, ...]): layouts that the class can load.
         class_under_test (str): name for reports.
         overlay (Optional[bool]): whether the overlay is applied in the workers; None leaves it to the option.
+        thorough (bool): whether every case runs with all its arguments here even if that is not asked for.
         faults_expected (bool): judge unmodified ColossalAI: regression tests must fail and guards must hold.
         device (str): "cpu" or "cuda".
         distributed (bool): whether the ranks load together, and therefore agree.
@@ -107,6 +108,7 @@ class ContractBase(Checks):
     layouts = checkpoint_files.LAYOUTS
     class_under_test = "CheckpointIO"
     overlay = None
+    thorough = False
     faults_expected = False
     device = "cpu"
     distributed = False

@@ -5,6 +5,8 @@ name as well gets the same plugin and not a second one. Importing it costs nothi
 the first case runs.
 """
 
+import zlib
+
 import pytest
 
 #: The test that is running, for what a case has to say of itself.
@@ -27,11 +29,35 @@ def pytest_addoption(parser):
         action="store_true",
         help="run contract cases against ColossalAI as installed: the same as --overlay off",
     )
+    group.addoption(
+        "--thorough",
+        action="store_true",
+        help="run every case with all its arguments in every configuration, which takes hours; without it, configurations "
+        "that are not marked as thorough run every case with one choice of arguments, another one in each configuration",
+    )
 
 
 def pytest_configure(config):
     """Register the markers."""
     config.addinivalue_line("markers", "cuda: needs a CUDA device; skipped, with the reason, where there is none")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Choose the arguments that cases run with, unless all are wanted or tests are named one by one."""
+    if config.getoption("--thorough") or any("::" in argument for argument in config.args):
+        return
+    choices = {}
+    for item in items:
+        if hasattr(getattr(item, "function", None), "case") and not item.cls.thorough:
+            choices.setdefault((item.cls.__name__, item.originalname), []).append(item)
+    dropped = set()
+    for names, alternatives in choices.items():
+        # Not random: a failure must come again, and xdist's processes must choose alike.
+        chosen = zlib.crc32(".".join(names).encode()) % len(alternatives)
+        dropped.update(alternatives[:chosen] + alternatives[chosen + 1 :])
+    if dropped:
+        config.hook.pytest_deselected(items=[item for item in items if item in dropped])
+        items[:] = [item for item in items if item not in dropped]
 
 
 def pytest_runtest_setup(item):

@@ -5,3 +5,5 @@ from .configurations import GeneralContract
 
 class TestGeneral(GeneralContract):
     """One process."""
+
+    thorough = True

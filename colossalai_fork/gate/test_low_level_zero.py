@@ -19,6 +19,7 @@ class TestZeroStage1Alone(LowLevelZeroContract):
 class TestZeroStage1(LowLevelZeroContract):
     """Two processes, bfloat16."""
 
+    thorough = True
     world_size = 2
 
 
