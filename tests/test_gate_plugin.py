@@ -40,6 +40,8 @@ def test_plugin_is_there_once_and_imports_nothing_heavy(tmp_path, conftest):
 
 
 def test_the_gate_is_found_by_its_package_name(tmp_path):
-    done = run_pytest(tmp_path, "--pyargs", "colossalai_fork.gate", "--collect-only", "-q", "-k", "test_full_checkpoint")
+    done = run_pytest(
+        tmp_path, "--pyargs", "colossalai_fork.gate", "--collect-only", "-q", "-k", "test_full_checkpoint"
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "test_general.py::TestGeneral::test_full_checkpoint[torch-sharded]" in done.stdout

@@ -148,6 +148,14 @@ class ReplacingCases(ContractBase):
                 state[key] = state[key].to((torch.float64, torch.bfloat16)[number % 2])
         self.must_replace(subject, saved, self.write(self.files(saved, layout)))
 
+    @case(1, rows=(12,), guard=one_file_goes_native)
+    def test_parameters_of_half_precision(self, layout):
+        # The step counter stays float32 where moments take the precision of their parameter.
+        recipe = self.recipe(dtype=torch.bfloat16)
+        subject = self.trained(recipe=recipe)
+        saved = self.saved(ids=(0, 2))
+        self.must_replace(subject, saved, self.write(self.files(saved, layout)))
+
     @case(1, rows=(9,), guard=one_file_goes_native)
     def test_integer_step(self, layout):
         subject = self.trained()

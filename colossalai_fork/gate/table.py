@@ -74,9 +74,9 @@ def violations_table(results):
     table.add_column("class", no_wrap=True, min_width=max((len(short(name)) for name, _ in groups), default=5))
     table.add_column("case", overflow="fold", min_width=min(40, max(map(len, shown), default=4)))
     table.add_column("times", justify="right", min_width=5)
-    table.add_column("for example", overflow="ellipsis", no_wrap=True)
+    table.add_column("for example", overflow="fold")
     for ((name, _), group), case in zip(groups.items(), shown):
-        table.add_row(short(name), case, str(len(group)), Text(group[0].reason))
+        table.add_row(short(name), case, str(len(group)), Text(shortened(group[0].reason, 100)))
     return table
 
 
