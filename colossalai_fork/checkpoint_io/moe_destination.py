@@ -60,6 +60,10 @@ class SavedUngathered(Placement):
                 return candidate
         return None
 
+    @property
+    def keeps_everything(self) -> bool:
+        return self.placed.keeps_everything
+
     def fits(self, shape: Sequence[int]) -> bool:
         return self._saved_shape(shape) is not None
 

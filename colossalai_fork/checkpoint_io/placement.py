@@ -35,11 +35,16 @@ class Placement:
         global_shape (Sequence[int]): The shape of the whole parameter, which elementwise state is saved in.
     """
 
-    # Whether a rank keeps less than everything, so that state which is not elementwise has no meaning here.
+    # Whether tensors have to be cut.
     divides = False
 
     def __init__(self, global_shape: Sequence[int]) -> None:
         self.global_shape: Shape = tuple(global_shape)
+
+    @property
+    def keeps_everything(self) -> bool:
+        """bool: Whether the rank keeps whole state, so that state need not be elementwise, nor even a tensor."""
+        return not self.divides
 
     def fits(self, shape: Sequence[int]) -> bool:
         """
@@ -59,7 +64,7 @@ class Placement:
         Returns:
             bool: Whether :meth:`cut` can tell this rank's part of it.
         """
-        return not self.divides
+        return self.keeps_everything
 
     @property
     def local_shape(self) -> Shape:

@@ -314,7 +314,7 @@ class _StateCheck:
             for key, value in state.items():
                 if isinstance(value, torch.Tensor):
                     self._check_tensor(param_id, key, value, param, placement, held, shard)
-                elif placement.divides and _holds_tensor(value):
+                elif not placement.keeps_everything and _holds_tensor(value):
                     text = "the state is a collection of tensors, which cannot be divided among ranks"
                     self.problems.append(Problem(text, False, shard.path, param_id, key))
 
