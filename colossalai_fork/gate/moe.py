@@ -22,9 +22,17 @@ class MoEContract(HybridParallelContract):
     zero = 1
     precision = "bf16"
 
+    @property
+    def removes_shards(self):
+        """Whether saving removes the shards of an earlier save."""
+        return self.stages == 1 and self.expert_parallel == 1
+
     def recipe(self, **changes):
-        shapes = ((4, 3), (5,), (3, 4), (7,), (2, 3), (6,))
-        return super().recipe(**{"shapes": shapes, "groups": ((0, 1), (2, 3, 4, 5)), **changes})
+        if "shapes" not in changes:
+            # Two experts for each place that may have some.
+            shapes = ((4, 3), (5,), (3, 4), (7,), (2, 3), (6,))
+            changes = {"shapes": shapes, "groups": ((0, 1), (2, 3, 4, 5)), **changes}
+        return super().recipe(**changes)
 
     def plugin(self):
         from colossalai.booster.plugin import MoeHybridParallelPlugin
