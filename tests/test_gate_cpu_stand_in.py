@@ -44,8 +44,8 @@ def plugins():
         for sharded in (False, True):
             options = dict(precision="bf16", offload_optim_frac=offload, offload_param_frac=offload)
             if sharded:
-                chunk = dict(chunk_size=64, keep_gathered=False)
-                options["chunk_config_dict"] = {1: chunk, 2: chunk}
+                # One dictionary each: making the plugin takes entries out of them.
+                options["chunk_config_dict"] = {size: dict(chunk_size=64, keep_gathered=False) for size in (1, 2)}
             yield f"Gemini {offload} {sharded}", "GeminiPlugin", options, "HybridAdam", 1
 
 
