@@ -122,7 +122,9 @@ def _brief(value):
     if isinstance(value, torch.Tensor):
         numbers = value.detach().flatten()[:4].tolist() if not value.is_sparse else "sparse"
         return f"a tensor {tuple(value.shape)} {value.dtype} {numbers}{'…' if value.numel() > 4 else ''}"
-    text = repr(value)
+    if isinstance(value, dict) and value:
+        return f"a mapping of {', '.join(map(str, value))}"
+    text = " ".join(repr(value).split())
     return text if len(text) < 120 else text[:117] + "…"
 
 
