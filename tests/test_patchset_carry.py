@@ -307,8 +307,18 @@ def test_a_file_that_would_be_overwritten_is_refused(source, root, series):
         stack.write(series.patches[0], source, root)
 
 
-def test_syntax_that_upstreams_oldest_python_lacks_is_refused(source, root, series):
-    change_fork(source, "restore.py", "    optimizer.state = {}", "    match path:\n        case _:\n            pass")
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "match path:\n        case _:\n            pass",
+        "(limit := 1)\n    with (open(path) as one, open(path) as two):\n        pass",
+        "sizes: list[int] = []",
+        "size: int | None = None",
+        "pairs = zip((), (), strict=True)",
+    ],
+)
+def test_what_upstreams_oldest_python_lacks_is_refused(statement, source, root, series):
+    change_fork(source, "restore.py", "    optimizer.state = {}", f"    {statement}")
     with pytest.raises(PatchError, match="restore.py would not be valid for Python 3.8"):
         stack.write(series.patches[0], source, root)
 

@@ -13,6 +13,9 @@
     stack        the commits, made in a scratch clone
     export       the commits as files for ``git am``, with texts for the pull requests
     apply        the commits on a branch of a checkout
+    leftovers    what a change leaves without any use
+    python_floor is it fit for the oldest Python that ColossalAI supports
+    contract     runs the gate's cases against a source tree
     check        does the series fit a tree
     project      this project's own series and code
 

@@ -9,11 +9,9 @@ from .errors import DriftError, PatchError
 from .graft import finish, graft
 from .known import CHANGED, OURS, survey
 from .modules import module_of, python_files
+from .python_floor import check_names, check_syntax
 from .syntax import parse
 from .tree import Tree, commit, git
-
-# ColossalAI supports Python 3.8 and newer.
-PYTHON_FLOOR = (3, 8)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,6 +121,8 @@ def write(patch, source, root):
     for file, text in changed.items():
         check_syntax(file, text)
         path = root / file
+        if not path.exists():
+            check_names(file, text)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8", newline="\n")
     for file, names in _by_file(patch.removes).items():
@@ -131,22 +131,6 @@ def write(patch, source, root):
         changed[file] = text
     _refuse_used(root, patch.removes)
     return sorted(changed)
-
-
-def check_syntax(file, text):
-    """Refuse what the oldest Python that upstream supports cannot read.
-
-    Args:
-        file (str): the file, for messages.
-        text (str): its source.
-
-    Raises:
-        PatchError: if it does not compile there.
-    """
-    try:
-        parse(text, filename=file, feature_version=PYTHON_FLOOR)
-    except SyntaxError as error:
-        raise PatchError(f"{file} would not be valid for Python {'.'.join(map(str, PYTHON_FLOOR))}: {error}") from error
 
 
 def _test(source, root, file, template):
