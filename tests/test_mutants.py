@@ -76,6 +76,8 @@ def run(request, tmp_path):
 @pytest.mark.parametrize("mutant, catch", PAIRS, ids=lambda value: getattr(value, "name", None) or str(value))
 def test_mutant_is_caught(run, mutant, catch):
     sound = run(catch)
+    if sound.status is Status.NOT_APPLICABLE and "this torch has no" in sound.describe():
+        pytest.skip(sound.describe())
     assert sound.status is Status.HELD, f"the case proves nothing, since it does not hold here: {sound.describe()}"
     faulty = run(catch, mutant.name)
     assert faulty.status is not Status.BROKEN, faulty.describe()
