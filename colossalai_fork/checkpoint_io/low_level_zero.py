@@ -1,6 +1,8 @@
 """Loading and saving for ZeRO stages 1 and 2: each rank holds a flat slice of every parameter's state."""
 
 import copy
+import os
+from pathlib import Path
 from typing import Any, Dict, Iterator, Optional, Tuple
 
 import colossalai.booster.plugin.low_level_zero_plugin as upstream
@@ -8,7 +10,14 @@ import colossalai.zero.low_level.low_level_optim as upstream_optim
 import torch
 import torch.distributed as dist
 from colossalai.accelerator import get_accelerator
-from colossalai.checkpoint_io.utils import calculate_tensor_size
+from colossalai.checkpoint_io import CheckpointIndexFile
+from colossalai.checkpoint_io.utils import (
+    async_save_state_dict_shards,
+    calculate_tensor_size,
+    get_optimizer_base_filenames,
+    save_param_groups,
+    save_state_dict_shards,
+)
 from colossalai.interface import OptimizerWrapper
 from colossalai.zero.low_level._utils import all_gather_into_flat_tensor_nd, get_nd_rank, get_nd_world_size
 
@@ -38,6 +47,50 @@ class LowLevelZeroCheckpointIO(upstream.LowLevelZeroCheckpointIO, TorchDDPCheckp
         """
         assert isinstance(optimizer, upstream_optim.LowLevelZeroOptimizer), "Please boost the optimizer before loading!"
         return LowLevelZeroDestination(optimizer)
+
+    def save_sharded_optimizer(
+        self,
+        optimizer: OptimizerWrapper,
+        checkpoint: str,
+        gather_dtensor: bool = False,
+        prefix: Optional[str] = None,
+        size_per_shard: int = 1024,
+        use_async: bool = False,
+    ) -> None:
+        """
+        Save the optimizer as an index, a group file and shards of whole tensors; files of an earlier, larger save in the same
+        directory are removed. Must be called on every rank; the master writes.
+
+        Args:
+            optimizer (OptimizerWrapper): The boosted optimizer.
+            checkpoint (str): Path of the directory.
+            gather_dtensor (bool): Not used.
+            prefix (str, optional): Prefix of the file names.
+            size_per_shard (int): The size of a shard in MB.
+            use_async (bool): Whether to write safetensors asynchronously.
+        """
+        assert isinstance(optimizer, upstream_optim.LowLevelZeroOptimizer), "Please boost the optimizer before saving!"
+        if os.path.isfile(checkpoint):
+            self.logger.error(f"Provided path ({checkpoint}) should be a directory, not a file", ranks=[0])
+            return
+        is_master = self.coordinator.is_master()
+        Path(checkpoint).mkdir(parents=True, exist_ok=True)
+        states_name, index_name, group_name = get_optimizer_base_filenames(prefix, use_safetensors=use_async)
+        index_file = CheckpointIndexFile(checkpoint)
+        pinned = self.pinned_state_dicts.setdefault(id(optimizer), {}) if use_async and is_master else None
+        shards = optimizer.state_dict_shard(size_per_shard, pinned_state_dicts=pinned, only_on_master=True)
+        if use_async:
+            total_size, writers = async_save_state_dict_shards(
+                shards, checkpoint, index_file, states_name, is_master, state_preprocess=True
+            )
+            self.async_writers.extend(writers)
+        else:
+            total_size = save_state_dict_shards(shards, checkpoint, index_file, states_name, is_master)
+        if is_master:
+            save_param_groups(optimizer.optim.state_dict(), os.path.join(checkpoint, group_name))
+            index_file.append_meta_data("param_groups", group_name)
+            index_file.append_meta_data("total_size", total_size)
+            index_file.write_index_file(index_name)
 
 
 class LowLevelZeroOptimizer(upstream_optim.LowLevelZeroOptimizer):

@@ -138,6 +138,17 @@ REPLACEMENTS = [
     ),
     Replacement(
         "colossalai.booster.plugin.low_level_zero_plugin",
+        "LowLevelZeroCheckpointIO.save_sharded_optimizer",
+        "colossalai_fork.checkpoint_io.low_level_zero",
+        patch="replace-optimizer-state",
+        known={
+            "0.5.0": "ddc5be3983b7 98359741e982 c806abc74371 3f1309b14919 c6c11e5b8614 057ad80330a1 b1caec848ed7 "
+            "2a9d06c791aa 95ae711cfa01 6776f1dce714 9c9b69ce921f f011c6d91a96 f031e20697f9 a4b800caf735 "
+            "19daa0dd5c52 f19e1e07dec7"
+        },
+    ),
+    Replacement(
+        "colossalai.booster.plugin.low_level_zero_plugin",
         "LowLevelZeroCheckpointIO.load_sharded_optimizer",
         "colossalai_fork.checkpoint_io.low_level_zero",
         patch="replace-optimizer-state",
