@@ -83,17 +83,45 @@ class HybridParallelContract(BoosterContract):
             "zero_stage": self.zero,
             "precision": self.precision,
             "initial_scale": 8.0,
-            "num_microbatches": 1 if self.stages > 1 else None,
+            "num_microbatches": self.stages if self.stages > 1 else None,
             "find_unused_parameters": True,
             "custom_policy": WeightsPolicy(),
             **self.options,
         }
 
+    def make_model(self, recipe, seed):
+        """Make the model, before the plugin distributes it.
+
+        Args:
+            recipe (Recipe): what to make.
+            seed (int): seed of its parameters.
+
+        Returns:
+            torch.nn.Module: the model; its parameters come in the order of their ids.
+        """
+        return ParallelWeights(recipe.shapes, seed, recipe.dtype)
+
+    def go_through(self, booster, model, optimizer, seed, ids):
+        """Compute gradients.
+
+        Args:
+            booster (Booster): what distributed the model.
+            model (torch.nn.Module): the model.
+            optimizer (OptimizerWrapper): its optimizer.
+            seed (int): seed of the data.
+            ids (Optional[Tuple[int, ...]]): parameters that take part, None for all.
+        """
+        idle = self.zero and self.stages > 1 and ids is not None
+        self.require(not idle, "ZeRO waits for gradients of every group on every stage")
+        loss = model(seed, ids)
+        if loss.requires_grad:
+            booster.backward(loss, optimizer)
+
     def build(self, seed=1, recipe=None):
         from colossalai.booster import Booster
 
         recipe = recipe or self.recipe()
-        model = ParallelWeights(recipe.shapes, seed, recipe.dtype)
+        model = self.make_model(recipe, seed)
         optimizer = make_optimizer(recipe, list(model.parameters()))
         plugin = self.shared_plugin()
         self.require_experts(recipe)
@@ -102,12 +130,8 @@ class HybridParallelContract(BoosterContract):
         data_parallel_rank = torch.distributed.get_rank(plugin.dp_group)
 
         def train(seed, ids):
-            idle = self.zero and self.stages > 1 and ids is not None
-            self.require(not idle, "ZeRO waits for gradients of every group on every stage")
             # Other data on every data parallel rank, the same on those that hold parts of one model.
-            loss = model(1000 * seed + data_parallel_rank, ids)
-            if loss.requires_grad:
-                booster.backward(loss, optimizer)
+            self.go_through(booster, model, optimizer, 1000 * seed + data_parallel_rank, ids)
             optimizer.step()
             optimizer.zero_grad()
 
@@ -177,8 +201,8 @@ class HybridParallelContract(BoosterContract):
         shape = subject.shapes.get(number)
         if not isinstance(value, torch.Tensor) or tuple(value.shape) != shape or key in SCALARS:
             return value
-        plugin = self.shared_plugin()
-        value = part_of(value, torch.distributed.get_rank(plugin.tp_group), self.tensor_parallel)
+        rank = torch.distributed.get_rank(self.shared_plugin().tp_group)
+        value = self.tensor_parallel_part(number, value, rank)
         if not self.zero:
             return value
         group = self.slicing_group(number)
@@ -187,6 +211,19 @@ class HybridParallelContract(BoosterContract):
         flat = torch.zeros(length * size, dtype=value.dtype)
         flat[: value.numel()] = value.reshape(-1)
         return flat[length * rank : length * (rank + 1)].clone()
+
+    def tensor_parallel_part(self, number, value, rank):
+        """The part of something of a weight's shape on a tensor parallel rank.
+
+        Args:
+            number (int): id of the weight.
+            value (torch.Tensor): the whole.
+            rank (int): the rank.
+
+        Returns:
+            torch.Tensor: the part.
+        """
+        return part_of(value, rank, self.tensor_parallel)
 
     # ------------------------------------------------------------------ cases that know who holds what
 

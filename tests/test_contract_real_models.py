@@ -1,0 +1,29 @@
+"""The gate's cases for these models, run as part of the project's own tests."""
+
+from colossalai_fork.gate.test_real_models import (
+    TestLlamaPipelineZero,
+    TestLlamaTensorParallel,
+    TestLlamaTensorParallelPipeline,
+    TestLlamaTensorParallelZero,
+    TestLlamaTiedPipeline,
+    TestLlamaZero,
+    TestMixtralAlone,
+    TestMixtralExpertParallel,
+    TestMixtralExpertParallelPipeline,
+    TestMixtralExpertParallelZero,
+    TestMixtralTensorParallel,
+)
+
+__all__ = [
+    "TestLlamaPipelineZero",
+    "TestLlamaTensorParallel",
+    "TestLlamaTensorParallelPipeline",
+    "TestLlamaTensorParallelZero",
+    "TestLlamaTiedPipeline",
+    "TestLlamaZero",
+    "TestMixtralAlone",
+    "TestMixtralExpertParallel",
+    "TestMixtralExpertParallelPipeline",
+    "TestMixtralExpertParallelZero",
+    "TestMixtralTensorParallel",
+]
