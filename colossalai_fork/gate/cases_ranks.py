@@ -48,9 +48,9 @@ class RankCases(ContractBase):
         if fault == "other groups":
             files.groups = [*files.groups, dict(files.groups[0], params=[])]
         if fault == "a shape":
-            files.states[0]["exp_avg"] = torch.ones(99)
+            files.states[self.spoilt_id(0)]["exp_avg"] = torch.ones(99)
         own = files.write(directory)
-        shard = os.path.join(directory, files.name_of(3))
+        shard = os.path.join(directory, files.name_of(self.spoilt_id(3)))
         if fault == "missing shard":
             os.remove(shard)
         elif fault == "short shard":
@@ -62,8 +62,8 @@ class RankCases(ContractBase):
         elif fault == "no directory":
             shutil.rmtree(directory)
         mention = {
-            "missing shard": files.name_of(3),
-            "short shard": files.name_of(3),
+            "missing shard": os.path.basename(shard),
+            "short shard": os.path.basename(shard),
             "missing index": os.path.basename(directory),
             "missing group file": GROUP_FILE,
             "no directory": os.path.basename(directory),
@@ -71,6 +71,17 @@ class RankCases(ContractBase):
             "a shape": (99,),
         }[fault]
         return own, [mention]
+
+    def spoilt_id(self, param_id):
+        """Choose the parameter whose state, or file, the failing rank finds spoilt.
+
+        Args:
+            param_id (int): the one to choose if this rank holds a part of it.
+
+        Returns:
+            int: one that this rank has to read.
+        """
+        return param_id
 
     @case(3, rows=(24,), deadline=30.0)
     def test_ranks_that_see_different_checkpoints(self, layout):

@@ -159,9 +159,14 @@ class GeminiContract(BoosterContract):
             optimizer.zero_grad()
 
         shapes = dict(enumerate(recipe.shapes))
-        return GeminiSubject(
+        self._subject = GeminiSubject(
             recipe, model, optimizer, optimizer.unwrap(), shapes, recipe.groups, train, plugin.get_checkpoint_io()
         )
+        return self._subject
+
+    def spoilt_id(self, param_id):
+        held = [each for each in self._subject.shapes if self._subject.holds(each)]
+        return param_id if param_id in held else held[0]
 
     def state_dtype(self, recipe):
         return torch.float32 if self.master_weights else torch.bfloat16
@@ -263,4 +268,6 @@ class GeminiContract(BoosterContract):
     def _large(self, shards=5, elements=2**21):
         # Adam has two moments of each parameter, so there are half as many parameters.
         recipe, total, per_shard = super()._large(-(-shards // 2), elements)
+        # What a rank may read is its share of this, and some ranks have the same share.
+        total *= self.options.get("extra_dp_size", 1)
         return dataclasses.replace(recipe, optimizer="HybridAdam", options={}), 2 * total, 2 * per_shard
