@@ -1,74 +1,35 @@
 """How FSDP wraps the model of a recipe, and which part of the saved state a rank holds."""
 
+import dataclasses
+from typing import Tuple
+
 import torch
 
+from .cases_torch_fsdp import FlatParameterCases
 from .configurations import BoosterContract
 from .contract_base import case
+from .fsdp_units import Unit, Units, Wrapping
+from .other_guards import guarded_by
 from .subjects import Subject, make_optimizer
 
 
-class Weight(torch.nn.Module):
-    """A module of one parameter: FSDP wraps modules, so each parameter of a model that is to be apart needs its own.
+@dataclasses.dataclass
+class FSDPSubject(Subject):
+    """A model in FSDP, with its optimizer.
 
-    Args:
-        values (torch.Tensor): the parameter.
+    Attributes:
+        wrapping (Wrapping): how.
+        units (Tuple[Tuple[int, ...], ...]): ids that are flattened together.
     """
 
-    def __init__(self, values):
-        super().__init__()
-        self.values = torch.nn.Parameter(values)
-
-    def forward(self, coefficients):
-        """The parameter's part of the loss.
-
-        Args:
-            coefficients (torch.Tensor): of the parameter's shape.
-
-        Returns:
-            torch.Tensor: a number.
-        """
-        return (self.values * coefficients).sum() + self.values.square().sum() / 2
+    wrapping: Wrapping = Wrapping()
+    units: Tuple[Tuple[int, ...], ...] = ()
 
 
-class WeightModules(torch.nn.Module):
-    """Parameters of given shapes, each in a module of its own, and a loss in which each takes part on its own.
-
-    Args:
-        shapes (Tuple[Shape, ...]): the shapes.
-        seed (int): seed of their values.
-        dtype (torch.dtype): their dtype.
-    """
-
-    def __init__(self, shapes, seed, dtype=torch.float32):
-        super().__init__()
-        generator = torch.Generator().manual_seed(seed)
-        self.weights = torch.nn.ModuleList(Weight(torch.randn(each, generator=generator).to(dtype)) for each in shapes)
-        self.shapes = shapes
-
-    def forward(self, seed, ids=None):
-        """A loss.
-
-        Args:
-            seed (int): seed of its coefficients.
-            ids (Optional[Tuple[int, ...]]): parameters that take part, None for all.
-
-        Returns:
-            torch.Tensor: a number.
-        """
-        generator = torch.Generator().manual_seed(seed)
-        loss = torch.zeros(())
-        for number, (weight, shape) in enumerate(zip(self.weights, self.shapes)):
-            coefficients = torch.randn(shape, generator=generator)
-            if ids is None or number in ids:
-                loss = loss + weight(coefficients)
-        return loss
-
-
-class TorchFSDPContract(BoosterContract):
+class TorchFSDPContract(FlatParameterCases, BoosterContract):
     """TorchFSDPCheckpointIO: parameters are flattened into larger ones, of which each rank holds an equal slice.
 
     Attributes:
-        together (bool): whether all parameters are flattened into one, or each for itself.
         strategy (str): FSDP's sharding strategy.
     """
 
@@ -77,29 +38,25 @@ class TorchFSDPContract(BoosterContract):
     whole_optimizers = False
     keeps_names = False
     linear_in_parameters = False
-    together = False
     strategy = "FULL_SHARD"
 
     def plugin(self):
         from colossalai.booster.plugin import TorchFSDPPlugin
-
-        return TorchFSDPPlugin()
-
-    def build(self, seed=1, recipe=None):
-        from colossalai.booster.plugin.torch_fsdp_plugin import FSDPOptimizerWrapper, TorchFSDPModel
         from torch.distributed.fsdp import ShardingStrategy
         from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
+        strategy = ShardingStrategy[self.strategy]
+        return TorchFSDPPlugin(sharding_strategy=strategy, auto_wrap_policy=ModuleWrapPolicy({Unit}))
+
+    def build(self, seed=1, recipe=None, wrapping=Wrapping()):
         recipe = recipe or self.recipe()
         self.require(all(recipe.shapes), "FSDP flattens no parameter that is a single number")
-        # The plugin would make one group of all parameters, so the parts that it is made of are put together here.
-        model = TorchFSDPModel(
-            WeightModules(recipe.shapes, seed, recipe.dtype),
-            device_id=torch.cuda.current_device(),
-            sharding_strategy=ShardingStrategy[self.strategy],
-            auto_wrap_policy=None if self.together else ModuleWrapPolicy({Weight}),
-        )
-        optimizer = FSDPOptimizerWrapper(make_optimizer(recipe, list(model.parameters())), model)
+        units = wrapping.units or tuple((each,) for each in range(len(recipe.shapes)))
+        weights = Units(recipe.shapes, units, seed, recipe.dtype)
+        # The optimizer's parameters are numbered by unit.
+        groups = tuple(tuple(number for number, held in enumerate(units) if held[0] in ids) for ids in recipe.groups)
+        made = self._boosted if wrapping.by_plugin else self._wrapped
+        model, optimizer = made(weights, dataclasses.replace(recipe, groups=groups), wrapping)
 
         def train(seed, ids):
             model(1000 * seed + self.rank, ids).backward()
@@ -108,7 +65,115 @@ class TorchFSDPContract(BoosterContract):
 
         shapes = dict(enumerate(recipe.shapes))
         io = self.checkpoint_io()
-        return Subject(recipe, model, optimizer, optimizer.unwrap(), shapes, recipe.groups, train, io)
+        return FSDPSubject(
+            recipe, model, optimizer, optimizer.unwrap(), shapes, recipe.groups, train, io, wrapping, units
+        )
+
+    def _boosted(self, weights, recipe, wrapping):
+        from colossalai.booster import Booster
+
+        booster = Booster(plugin=self.shared_plugin())
+        model, optimizer, *_ = booster.boost(weights, make_optimizer(recipe, list(weights.parameters())))
+        return model, optimizer
+
+    def _wrapped(self, weights, recipe, wrapping):
+        # The plugin makes one group of all parameters, so what it is made of is put together here.
+        from colossalai.booster.plugin.torch_fsdp_plugin import FSDPOptimizerWrapper, TorchFSDPModel
+        from torch.distributed.fsdp import ShardingStrategy
+        from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+        model = TorchFSDPModel(
+            weights,
+            device_id=torch.cuda.current_device(),
+            sharding_strategy=ShardingStrategy[self.strategy],
+            auto_wrap_policy=ModuleWrapPolicy({Unit}),
+            use_orig_params=wrapping.keeps_originals,
+            ignored_modules=[weights.units[each] for each in wrapping.ignored],
+        )
+        return model, FSDPOptimizerWrapper(make_optimizer(recipe, list(model.parameters())), model)
+
+    def trained_in(self, wrapping, recipe=None):
+        """A subject that is wrapped in some way, and whose optimizer has state for every parameter.
+
+        Args:
+            wrapping (Wrapping): the way.
+            recipe (Optional[Recipe]): what to build.
+
+        Returns:
+            FSDPSubject: the subject.
+        """
+        subject = self.build(1, recipe, wrapping)
+        for step in range(2):
+            subject.train(100 + step, None)
+        return subject
+
+    def local_state(self, subject, saved):
+        # The first id of a unit stands for all of them.
+        labels = [label for group in saved["param_groups"] or [{"params": subject.shapes}] for label in group["params"]]
+        state = {key: value for key, value in saved["state"].items() if not isinstance(key, int)}
+        firsts = []
+        for ids in subject.units:
+            held = [labels[each] for each in ids]
+            firsts.append(held[0])
+            entries = self._local_entries(subject, ids, [saved["state"].get(label) for label in held])
+            if entries:
+                state[held[0]] = entries
+        groups = [
+            {**group, "params": [each for each in group["params"] if each in firsts]} for group in saved["param_groups"]
+        ]
+        return {"state": state, "param_groups": groups}
+
+    def _local_entries(self, subject, ids, states):
+        if not states[0]:
+            # An empty entry is a parameter without state, which FSDP has no form for.
+            return {}
+        keeps_originals = subject.wrapping.keeps_originals and self._slices
+        if keeps_originals and not self._part_of_original(torch.empty(subject.shapes[ids[0]])).numel():
+            return {}
+        entries = {}
+        for key, value in states[0].items():
+            if not isinstance(value, torch.Tensor) or value.dim() == 0:
+                entries[key] = value
+            elif keeps_originals:
+                entries[key] = self._part_of_original(value)
+            elif subject.wrapping.keeps_originals or ids[0] in subject.wrapping.ignored:
+                entries[key] = value
+            else:
+                dtype = value.dtype if len(ids) == 1 else subject.recipe.dtype
+                entries[key] = self._slice(torch.cat([state[key].to(dtype).reshape(-1) for state in states]))
+        return entries
+
+    @property
+    def _slices(self):
+        return self.world_size > 1 and self.strategy != "NO_SHARD"
+
+    def _slice(self, flat):
+        """This rank's slice of a flat parameter's state.
+
+        Args:
+            flat (torch.Tensor): all of it.
+
+        Returns:
+            torch.Tensor: the slice, padded with zeros.
+        """
+        if not self._slices:
+            return flat.clone()
+        length = -(-flat.numel() // self.world_size)
+        padded = torch.zeros(length * self.world_size, dtype=flat.dtype)
+        padded[: flat.numel()] = flat
+        return padded[length * self.rank : length * (self.rank + 1)].clone()
+
+    def _part_of_original(self, value):
+        """What this rank has of a parameter that the optimizer knows by itself: its slice without the padding.
+
+        Args:
+            value (torch.Tensor): state of the parameter.
+
+        Returns:
+            torch.Tensor: the part, which may have no elements.
+        """
+        length = -(-value.numel() // self.world_size)
+        return value.reshape(-1)[length * self.rank : length * (self.rank + 1)].clone()
 
     @case(6, guard="unmodified ColossalAI reads everything too")
     def test_reads_its_own_part_only(self):
@@ -119,32 +184,36 @@ class TorchFSDPContract(BoosterContract):
         recipe, total, per_flat_parameter = super()._large(4 * shards, elements // 4)
         return recipe, total, 4 * per_flat_parameter
 
-    def local_state(self, subject, saved):
-        state = {
-            param_id: {key: self.slice_of(param_id, key, value) for key, value in entries.items()}
-            for param_id, entries in saved["state"].items()
-            # An empty entry is a parameter without state, which FSDP has no form for.
-            if entries
-        }
-        return {**saved, "state": state}
 
-    def slice_of(self, param_id, key, value):
-        """This rank's slice of a value that there is one number of for each element; anything else is kept whole.
-
-        Args:
-            param_id (int): the parameter.
-            key (str): name of the value.
-            value (object): a value of its state.
-
-        Returns:
-            object: the slice.
-        """
-        if not isinstance(value, torch.Tensor) or value.dim() == 0 or not isinstance(param_id, int):
-            return value
-        flat = value.reshape(-1)
-        if self.world_size == 1 or self.strategy == "NO_SHARD":
-            return flat.clone()
-        length = -(-flat.numel() // self.world_size)
-        padded = torch.zeros(length * self.world_size, dtype=value.dtype)
-        padded[: flat.numel()] = flat
-        return padded[length * self.rank : length * (self.rank + 1)].clone()
+#: Cases in which unmodified ColossalAI holds, because FSDP does the replacing and leaves that to torch.
+LEFT_TO_FSDP = (
+    "test_file_of_adam_into_adamw",
+    "test_group_keys_that_older_torch_did_not_save",
+    "test_hook_that_changes_the_state_dict",
+    "test_hooks_fire_once",
+    "test_index_decides_over_files_of_an_earlier_save",
+    "test_index_file_instead_of_directory",
+    "test_key_of_a_parameter_without_saved_state_is_gone",
+    "test_key_that_was_not_saved_is_gone",
+    "test_linked_files",
+    "test_loading_of_a_subclass",
+    "test_module_that_fsdp_ignores",
+    "test_moments_in_another_precision",
+    "test_no_accelerator_is_asked_for",
+    "test_no_pinned_memory_is_asked_for",
+    "test_no_post_hook_after_a_refusal",
+    "test_nothing_of_an_earlier_save_is_left",
+    "test_one_load_after_another",
+    "test_original_parameters_are_kept",
+    "test_parameter_without_saved_state_has_none",
+    "test_read_into_host_memory_first",
+    "test_saved_by_another_optimizer",
+    "test_saved_with_an_unused_layer",
+    "test_scalar_state",
+    "test_settings_for_saving_do_not_count",
+)
+for _name in LEFT_TO_FSDP:
+    setattr(TorchFSDPContract, _name, guarded_by(getattr(TorchFSDPContract, _name), "FSDP replaces, through torch"))
+# What follows a collective that one rank does not reach.
+for _name in ("test_one_rank_fails", "test_integer_step"):
+    setattr(TorchFSDPContract, _name, guarded_by(getattr(TorchFSDPContract, _name), None, hangs=True))
