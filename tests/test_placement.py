@@ -306,3 +306,27 @@ def test_slices_of_a_whole_tensor_are_views():
     placements += [FlatSlice(each, 1, 3) for each in placements]
     for placement in placements:
         assert placement.cut(tensor).untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr()
+
+
+@given(st.data())
+def test_state_averaged_over_a_dimension(data):
+    """Moments of rows and columns: the parts of the average are the average of the parts, by all ranks together."""
+    layout = data.draw(layouts(zero=False).filter(lambda layout: len(layout.shape) > 1 and 0 not in layout.shape))
+    dim = data.draw(st.integers(0, len(layout.shape) - 1))
+    averaged = torch.arange(1.0, 1 + math.prod(layout.shape)).reshape(layout.shape).sum(dim)
+    placements = [layout.whole(rank).averaged(dim) for rank in range(layout.tensor_parallel)]
+    assert all(placement.fits(averaged.shape) for placement in placements)
+    parts = [placement.cut(averaged) for placement in placements]
+    assert_same_bits(placements[0].join(parts), averaged)
+    for placement, part in zip(placements, parts):
+        expected = list(layout.local_shape)
+        del expected[dim]
+        if dim == layout.dimension:
+            expected = list(averaged.shape)
+        assert list(part.shape) == list(placement.local_shape) == expected
+
+
+def test_slices_have_no_rows_and_columns():
+    assert FlatSlice(Replicated((4, 3)), 0, 2).averaged(0) is None
+    assert SavedUngathered(FlatSlice(Replicated((4, 3)), 0, 2), (4, 3)).averaged(0) is None
+    assert SavedUngathered(Replicated((4, 3)), (4, 3)).averaged(0).fits((3,))

@@ -8,6 +8,7 @@ from colossalai.utils import get_current_device
 from torch.distributed import ProcessGroup
 
 from .placement import FlatSlice, PartitionedDimension, Placement
+from .state_kinds import placement_of_state
 
 __all__ = ["gather_state"]
 
@@ -43,15 +44,16 @@ def gather_state(
         # One number belongs to the whole parameter, and every rank has its copy.
         if isinstance(value, torch.Tensor) and value.dim() > 0 and key != "step":
             value = value.detach()
+            part = placement_of_state(placement, key)
             parts: Optional[List[torch.Tensor]] = [value]
             # An optimizer that does without ZeRO keeps whole tensors, whatever the plugin was asked for.
-            if zero_group is not None and tuple(value.shape) != placement.local_shape:
+            if zero_group is not None and tuple(value.shape) != part.local_shape:
                 slices = FlatSlice(placement, dist.get_rank(zero_group), dist.get_world_size(zero_group))
                 parts = _parts(key, value, slices, zero_group, everywhere)
                 value = value if parts is None else slices.join(parts)
-            if parts is not None and placement.divides:
-                parts = _parts(key, value, placement, tp_group, everywhere)
-                value = value if parts is None else placement.join(parts)
+            if parts is not None and part.divides:
+                parts = _parts(key, value, part, tp_group, everywhere)
+                value = value if parts is None else part.join(parts)
         whole_state[key] = value
     return whole_state
 

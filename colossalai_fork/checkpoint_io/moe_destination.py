@@ -70,6 +70,9 @@ class SavedUngathered(Placement):
     def fits_reduced(self, shape: Sequence[int]) -> bool:
         return self.placed.fits_reduced(shape)
 
+    def averaged(self, dim: int) -> Optional[Placement]:
+        return self.placed.averaged(dim)
+
     @property
     def local_shape(self) -> Shape:
         return self.placed.local_shape

@@ -27,6 +27,10 @@ def number_of_elements(shape: Sequence[int]) -> int:
     return count
 
 
+def _without(shape: Sequence[int], dim: int) -> Shape:
+    return tuple(shape[:dim]) + tuple(shape[dim + 1 :])
+
+
 class Placement:
     """
     The rule from the saved state of one parameter to the part that this rank keeps.
@@ -65,6 +69,17 @@ class Placement:
             bool: Whether :meth:`cut` can tell this rank's part of it.
         """
         return self.keeps_everything
+
+    def averaged(self, dim: int) -> "Optional[Placement]":
+        """
+        Args:
+            dim (int): One of the parameter's dimensions.
+
+        Returns:
+            Optional[Placement]: The placement of state that is averaged over this dimension, by all ranks together; None if
+                the rank's part of such state is not known.
+        """
+        return Replicated(_without(self.global_shape, dim)) if self.keeps_everything else None
 
     @property
     def local_shape(self) -> Shape:
@@ -187,6 +202,13 @@ class PartitionedDimension(Placement):
         lengths = list(zip(shape, self.global_shape))
         length, whole = lengths.pop(self.dimension)
         return length in (whole, self.world_size) and all(one in (1, other) for one, other in lengths)
+
+    def averaged(self, dim: int) -> Placement:
+        shape, local_shape = _without(self.global_shape, dim), _without(self._local_shape, dim)
+        if self.dimension is None or dim == self.dimension:
+            return Replicated(shape)
+        dimension = self.dimension - (dim < self.dimension)
+        return PartitionedDimension(shape, local_shape, self.rank, self.world_size, dimension)
 
     @property
     def local_shape(self) -> Shape:

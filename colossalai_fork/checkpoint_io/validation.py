@@ -11,29 +11,9 @@ from .errors import Problem, load_error
 from .placement import Placement, Replicated
 from .saved_file import UnreadableFileError
 from .saved_state import REWRITE, SavedShard, SavedState
+from .state_kinds import AVERAGED_STATE, ELEMENTWISE_STATE, SCALAR_STATE, placement_of_state
 
 __all__ = ["Plan", "validate"]
-
-# State that the optimizers of torch and ColossalAI keep one number of for each element of the parameter. Other state can
-# have any shape: factored second moments, history vectors, quantisation tables.
-ELEMENTWISE_STATE = frozenset(
-    (
-        "acc_delta",
-        "ax",
-        "exp_avg",
-        "exp_avg_sq",
-        "exp_inf",
-        "grad_avg",
-        "max_exp_avg_sq",
-        "momentum_buffer",
-        "prev",
-        "square_avg",
-        "step_size",
-        "sum",
-    )
-)
-# State that is one number for the whole parameter, even if the parameter itself is a single number.
-SCALAR_STATE = frozenset(("step", "mu_product", "mu", "eta"))
 
 
 class Plan:
@@ -73,10 +53,7 @@ class Plan:
                 if param_id in self.targets:
                     param, placement = self.targets[param_id]
                     if placement.divides:
-                        state = {
-                            key: placement.cut(value) if is_divided(placement, key, value) else value
-                            for key, value in state.items()
-                        }
+                        state = {key: own_part(placement, key, value) for key, value in state.items()}
                     yield param_id, param, state
                 elif not isinstance(param_id, int):
                     yield param_id, None, state
@@ -125,6 +102,20 @@ def is_divided(placement: Placement, key: str, value: Any) -> bool:
     if not placement.divides or not isinstance(value, torch.Tensor) or key == "step":
         return False
     return value.dim() > 0 or (placement.global_shape == () and key not in SCALAR_STATE)
+
+
+def own_part(placement: Placement, key: str, value: Any) -> Any:
+    """
+    Args:
+        placement (Placement): The part of the parameter that this rank keeps.
+        key (str): The state's name.
+        value (Any): The saved value, which has been validated.
+
+    Returns:
+        Any: What this rank keeps of it.
+    """
+    part = placement_of_state(placement, key)
+    return part.cut(value) if part is not None and is_divided(part, key, value) else value
 
 
 def validate(saved: SavedState, destination: Destination, problems: List[Problem]) -> Optional[Plan]:
@@ -329,6 +320,15 @@ class _StateCheck:
         shard: SavedShard,
     ) -> None:
         shape = tuple(value.shape)
+        if key in AVERAGED_STATE and param_id not in self.projected:
+            part = placement_of_state(placement, key)
+            if part is None:
+                text = "moments of rows and columns cannot be divided as the parameter is"
+                self.problems.append(Problem(text, False, shard.path, param_id, key))
+            elif not part.fits(shape):
+                text = "the state does not have the shape of the parameter's rows or columns"
+                self.problems.append(Problem(text, False, shard.path, param_id, key, part.global_shape, shape))
+            return
         if is_divided(placement, key, value) or (placement.divides and key in ELEMENTWISE_STATE):
             elementwise = True
         elif placement.divides or param_id in self.projected:
