@@ -7,6 +7,8 @@ from colossalai_fork.gate.test_gemini import (
     TestGeminiGathered,
     TestGeminiOffload,
     TestGeminiOnFour,
+    TestGeminiTensorParallel,
+    TestGeminiTensorParallelOnFour,
 )
 
 __all__ = [
@@ -16,4 +18,6 @@ __all__ = [
     "TestGeminiGathered",
     "TestGeminiOffload",
     "TestGeminiOnFour",
+    "TestGeminiTensorParallel",
+    "TestGeminiTensorParallelOnFour",
 ]

@@ -44,9 +44,9 @@ class GeminiCases(UnmodifiedFilesCases):
     def test_state_dict_into_another_optimizer(self):
         source, subject = self.trained(seed=1, steps=3), self.trained(seed=2)
         state_dict = source.optimizer.state_dict(only_rank_0=False)
+        del state_dict["state"][1]
         twin = self.native_twin(subject, state_dict)
         subject.optimizer.load_state_dict(state_dict)
-        self.verdict(differences(look_at(source.inner)["state"], look_at(subject.inner)["state"], ""))
         self.must_equal(subject, twin)
 
     @case(2, 3)
@@ -72,9 +72,9 @@ class GeminiCases(UnmodifiedFilesCases):
     def test_training_goes_on(self, layout):
         # Between loading and the next step Gemini moves stand-ins and chunks about; the state must fit them.
         subject = self.trained()
-        path = self.write(self.files(self.saved(), layout))
-        self.must_load(subject, path)
+        self.must_load(subject, self.write(self.files(self.saved(ids=(0, 2)), layout)))
         subject.train(5, None)
-        steps = {state["step"] for state in subject.inner.state.values()}
-        problems = [] if steps <= {4} else [f"the step counters are {steps}, expected 4 after a checkpoint of 3 steps"]
-        self.verdict(problems + [f"{each!r} is no Python number" for each in steps if type(each) is not int])
+        stand_ins = subject.optimizer.id_to_fake_params
+        steps = {each: subject.inner.state[stand_in]["step"] for each, stand_in in stand_ins.items()}
+        expected = {each: 4 if each in (0, 2) else 1 for each in stand_ins}
+        self.verdict(differences(expected, steps, "steps after one more step"))

@@ -9,7 +9,8 @@ def guarded_by(method, reason, hangs=False):
 
     Args:
         method (Callable): the case, as the contract has it.
-        reason (Optional[str]): why unmodified ColossalAI holds with this class; None says that it does not.
+        reason (Union[None, str, Callable]): why unmodified ColossalAI holds with this class; None says that it does not. A
+            function is given the arguments of the case.
         hangs (bool): whether it is known to hang with this class.
 
     Returns:
@@ -20,7 +21,8 @@ def guarded_by(method, reason, hangs=False):
     def same(self, **arguments):
         method(self, **arguments)
 
-    same.case = dataclasses.replace(
-        method.case, guard=lambda contract, arguments: reason, hangs=hangs or method.case.hangs
-    )
+    def guard(contract, arguments):
+        return reason(arguments) if callable(reason) else reason
+
+    same.case = dataclasses.replace(method.case, guard=guard, hangs=hangs or method.case.hangs)
     return same

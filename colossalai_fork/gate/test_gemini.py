@@ -1,6 +1,7 @@
 """The contract for GeminiCheckpointIO."""
 
 from .gemini import GeminiContract
+from .gemini_tensor_parallel import TensorParallelGeminiCases
 
 
 class TestGeminiAlone(GeminiContract):
@@ -46,3 +47,13 @@ class TestGeminiExtraDataParallel(GeminiContract):
     world_size = 4
     layouts = ("safetensors-sharded",)
     options = {"extra_dp_size": 2}
+
+
+class TestGeminiTensorParallel(TensorParallelGeminiCases):
+    """Two processes, each a half of a model."""
+
+
+class TestGeminiTensorParallelOnFour(TensorParallelGeminiCases):
+    """Two by two processes: halves of a model in chunks cut in two."""
+
+    world_size = 4
