@@ -46,4 +46,6 @@ class TestPipeline(Unmodified, HybridParallelContract):
 
 @without(DamageCases, RankCases, ResourceCases)
 class TestExpertsDataParallel(Unmodified, MoEContract):
-    """Slices of experts."""
+    """Slices of experts. It cannot save one file, which is one of the ways that these cases take."""
+
+    test_save_load_and_train_on = None

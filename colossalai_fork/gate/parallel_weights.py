@@ -35,7 +35,7 @@ def padded(tensor, dimension, size):
     """
     shape = list(tensor.shape)
     shape[dimension] = -(-shape[dimension] // size) * size
-    result = torch.zeros(shape, dtype=tensor.dtype)
+    result = tensor.new_zeros(shape)
     result[tuple(slice(0, length) for length in tensor.shape)] = tensor
     return result
 
@@ -103,9 +103,11 @@ class ParallelWeights(torch.nn.Module):
         for each in self.weights:
             coefficients = torch.randn(each.global_shape, generator=generator)
             if each.weight is not None and (ids is None or each.number in ids):
-                real = part_of(torch.ones(each.global_shape), *self.tensor_parallel)
+                device = each.weight.device
+                real = part_of(torch.ones(each.global_shape, device=device), *self.tensor_parallel)
                 value = each.weight.float() * real
-                loss = loss + (value * part_of(coefficients, *self.tensor_parallel)).sum() + value.square().sum() / 2
+                slopes = part_of(coefficients.to(device), *self.tensor_parallel)
+                loss = loss + (value * slopes).sum() + value.square().sum() / 2
         return loss
 
 
