@@ -364,9 +364,9 @@ SLICES = [
     ),
     mutant(
         "cut twice",
-        "validation:Plan.states",
-        "key: placement.cut(value) if is_divided(placement, key, value) else value",
-        "key: placement.cut(placement.cut(value)) if is_divided(placement, key, value) else value",
+        "validation:own_part",
+        "return part.cut(value) if",
+        "return part.cut(part.cut(value)) if",
         zero("test_full_checkpoint"),
     ),
     mutant(
