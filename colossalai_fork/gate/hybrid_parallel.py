@@ -1,9 +1,11 @@
 """How HybridParallelPlugin distributes models and optimizers, and which part of the saved state a rank holds."""
 
+import contextlib
 import os
 
 import torch
 
+from .cases_unmodified_files import UnmodifiedFilesCases
 from .configurations import SCALARS, BoosterContract
 from .contract_base import case
 from .observation import differences
@@ -29,7 +31,7 @@ def without(*kinds):
     return decorate
 
 
-class HybridParallelContract(BoosterContract):
+class HybridParallelContract(UnmodifiedFilesCases, BoosterContract):
     """HybridParallelCheckpointIO: weights are dealt to pipeline stages, cut by tensor parallelism, and sliced by ZeRO.
 
     Attributes:
@@ -224,6 +226,24 @@ class HybridParallelContract(BoosterContract):
             torch.Tensor: the part.
         """
         return part_of(value, rank, self.tensor_parallel)
+
+    # ------------------------------------------------------------------ what unmodified ColossalAI can save
+
+    @property
+    def pads_parts(self):
+        """Whether weights are padded before tensor parallelism cuts them."""
+        return self.tensor_parallel > 1
+
+    @property
+    def unsaveable(self):
+        """Optional[str]: why unmodified ColossalAI cannot save this configuration; None if it can."""
+        return "it cannot save weights that are padded before they are cut" if self.pads_parts else None
+
+    @contextlib.contextmanager
+    def unmodified(self):
+        self.require(self.unsaveable is None, self.unsaveable)
+        with super().unmodified():
+            yield
 
     # ------------------------------------------------------------------ cases that know who holds what
 

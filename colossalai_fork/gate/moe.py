@@ -1,5 +1,7 @@
 """How MoeHybridParallelPlugin distributes models with experts, and which part of the saved state a rank holds."""
 
+import contextlib
+
 import torch
 
 from .hybrid_parallel import HybridParallelContract
@@ -14,11 +16,13 @@ class MoEContract(HybridParallelContract):
 
     Attributes:
         expert_parallel (int): size of the expert parallel groups.
+        saves_one_file (bool): whether what is in place can save one file.
     """
 
     class_under_test = "MoECheckpointIO"
     accepts_flat_state = True
     expert_parallel = 1
+    saves_one_file = True
     zero = 1
     precision = "bf16"
 
@@ -26,6 +30,27 @@ class MoEContract(HybridParallelContract):
     def removes_shards(self):
         """Whether saving removes the shards of an earlier save."""
         return self.stages == 1 and self.expert_parallel == 1
+
+    @property
+    def unsaveable(self):
+        """Optional[str]: why unmodified ColossalAI cannot save this configuration; None if it can."""
+        if self.zero and self.tensor_parallel > 1:
+            return "it cannot put parts together that ZeRO has flattened"
+        return super().unsaveable
+
+    @contextlib.contextmanager
+    def unmodified(self):
+        with super().unmodified():
+            self.saves_one_file = False
+            try:
+                yield
+            finally:
+                self.saves_one_file = True
+
+    def save(self, subject, name="own", **options):
+        can = options.get("shard", True) or self.saves_one_file
+        self.require(can, "unmodified ColossalAI saves no one file of experts")
+        return super().save(subject, name, **options)
 
     def recipe(self, **changes):
         if "shapes" not in changes:

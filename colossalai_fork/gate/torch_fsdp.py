@@ -228,8 +228,9 @@ GUARDS = {
     "test_saved_with_an_unused_layer": REPLACES,
     "test_scalar_state": REPLACES,
     "test_settings_for_saving_do_not_count": REPLACES,
+    "test_text_stays_text": None,
 }
 #: Those in which unmodified ColossalAI waits for a rank that does not come.
-HANGS = ("test_one_rank_fails", "test_integer_step")
+HANGS = ("test_integer_step", "test_one_rank_fails", "test_text_stays_text")
 for _name, _reason in GUARDS.items():
     setattr(TorchFSDPContract, _name, guarded_by(getattr(TorchFSDPContract, _name), _reason, _name in HANGS))
