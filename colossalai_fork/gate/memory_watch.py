@@ -7,6 +7,9 @@ import os
 import select
 
 MIB = 2**20
+# glibc's name for the size from which on each allocation is a mapping of its own, which freeing gives back at once. Unless
+# it is set, it grows with what is freed.
+_MMAP_THRESHOLD = -3
 
 
 class MemoryWatch:
@@ -22,8 +25,11 @@ class MemoryWatch:
     def __enter__(self):
         gc.collect()
         with contextlib.suppress(AttributeError, OSError):
-            # Memory that was freed but not given back would hide what is taken next.
-            ctypes.CDLL(None).malloc_trim(0)
+            library = ctypes.CDLL(None)
+            # Memory that was freed but not given back would hide what is taken next,
+            library.malloc_trim(0)
+            # and while the block runs, would be counted as if it were still in use.
+            library.mallopt(_MMAP_THRESHOLD, MIB // 16)
         self.anonymous = self.mapped = 0
         self._first = _memory(os.getpid())
         self._stop_reader, self._stop_writer = os.pipe()
