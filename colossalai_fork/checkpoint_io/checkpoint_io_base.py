@@ -23,12 +23,12 @@ class CheckpointIO(upstream.CheckpointIO):
         num_threads: int = 1,
     ) -> None:
         """
-        Load optimizer from checkpoint: replace all of its state and its parameter groups, or leave it as it is.
+        Replace all of an optimizer's state and its parameter groups by saved ones, or leave the optimizer as it is.
 
         Must be called on every rank that the optimizer was boosted on.
 
         Args:
-            optimizer (Optimizer): optimizer to be loaded.
+            optimizer (Optimizer): The optimizer, boosted or not.
             checkpoint (Union[str, Path]): checkpoint path: a directory with one index file, an index file, or a file
                 that holds the whole state.
             prefix (str, optional): The prefix that the checkpoint was saved with. The index file has it anyway.

@@ -1,6 +1,6 @@
 """What an IO class knows of the optimizer that it loads into."""
 
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Type
 
 import torch
 from colossalai.interface import OptimizerWrapper
@@ -10,7 +10,7 @@ from .errors import Problem
 from .placement import Placement, Replicated
 from .saved_state import SavedState
 
-__all__ = ["Destination", "check_group_sizes", "unwrapped"]
+__all__ = ["Destination", "check_group_sizes", "require_boosted", "unwrapped"]
 
 
 def unwrapped(optimizer: Any) -> Optimizer:
@@ -22,6 +22,19 @@ def unwrapped(optimizer: Any) -> Optimizer:
         Optimizer: The torch optimizer inside.
     """
     return optimizer.unwrap() if isinstance(optimizer, OptimizerWrapper) else optimizer
+
+
+def require_boosted(optimizer: Any, kind: Type[OptimizerWrapper] = OptimizerWrapper) -> None:
+    """
+    Args:
+        optimizer (Any): What a checkpoint IO class was given.
+        kind (Type[OptimizerWrapper], optional): What Booster makes of optimizers for that class.
+
+    Raises:
+        AssertionError: If the optimizer is of another kind. Checkpoint IO classes have always raised that.
+    """
+    found = type(optimizer).__name__
+    assert isinstance(optimizer, kind), "expected a {} made by Booster.boost(), found {}".format(kind.__name__, found)
 
 
 class Destination:

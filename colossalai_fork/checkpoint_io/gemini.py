@@ -23,7 +23,7 @@ from colossalai.tensor.padded_tensor import is_padded_tensor
 from colossalai.utils import is_ddp_ignored
 from torch.distributed import ProcessGroup
 
-from .destination import Destination
+from .destination import Destination, require_boosted
 from .gemini_destination import GeminiDestination
 from .general_checkpoint_io import GeneralCheckpointIO
 from .restore import restore
@@ -46,7 +46,7 @@ class GeminiCheckpointIO(upstream.GeminiCheckpointIO, GeneralCheckpointIO):
         Returns:
             Destination: Which saved parameter belongs to which of its parameters, and which part of it this rank keeps.
         """
-        assert isinstance(optimizer, upstream_optim.GeminiOptimizer), "Please boost the optimizer before loading!"
+        require_boosted(optimizer, upstream_optim.GeminiOptimizer)
         return GeminiDestination(optimizer)
 
     def loading_group(self) -> ProcessGroup:

@@ -48,7 +48,7 @@ class GeneralCheckpointIO(upstream.GeneralCheckpointIO, CheckpointIO):
         num_threads: int = 1,
     ) -> None:
         """
-        Load sharded optimizer with the given path to index file.
+        Load an optimizer from shards.
 
         Must be called on every rank of :meth:`loading_group`.
 
@@ -74,7 +74,7 @@ class GeneralCheckpointIO(upstream.GeneralCheckpointIO, CheckpointIO):
         num_threads: int = 1,
     ) -> None:
         """
-        Load optimizer from a single file with the given path.
+        Load an optimizer from one file.
 
         Must be called on every rank of :meth:`loading_group`.
 

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from colossalai.interface import OptimizerWrapper
 from torch.distributed import ProcessGroup
 
-from .destination import Destination
+from .destination import Destination, require_boosted
 from .gather import gather_state
 from .general_checkpoint_io import GeneralCheckpointIO
 from .hybrid_parallel_destination import HybridParallelDestination
@@ -32,7 +32,7 @@ class HybridParallelCheckpointIO(upstream.HybridParallelCheckpointIO, GeneralChe
         Returns:
             Destination: Which saved parameter belongs to which of its parameters, and which part of it this rank keeps.
         """
-        assert isinstance(optimizer, OptimizerWrapper), "Please boost the optimizer before loading!"
+        require_boosted(optimizer)
         return HybridParallelDestination(optimizer, self.tp_rank, self.tp_size)
 
     def loading_group(self) -> ProcessGroup:
@@ -55,23 +55,24 @@ class HybridParallelCheckpointIO(upstream.HybridParallelCheckpointIO, GeneralChe
         pinned_state_dicts: Optional[Dict[str, torch.Tensor]] = None,
     ) -> Dict[str, Any]:
         """
-        With given parameter and its optimizer states, gather the complete optimizer state for saving.
+        Put the parts together that ranks hold of one parameter's state.
 
         Must be called on every rank of ``tp_group`` and, with ZeRO, of ``dp_group``.
 
         Args:
-            state (Dict[str, Any]): Optimizer states of given parameter, might be distributed among tp/dp group.
-            param (torch.Tensor): The given parameter. It should be working_param when using Zero.
-            original_shape (torch.Size): The size of parameter before sharding.
-            dp_group (ProcessGroup): The process group of data parallel.
-            tp_group (ProcessGroup): The process group of tensor parallel.
-            use_zero (bool): Whether Zero is used.
-            inplace (bool): If set to True, will update the values of argument 'state' in place. Else will make a copy of state.
-            device (torch.device): The destination device of loaded optimizer states. Defaults to torch.device('cpu').
+            state (Dict[str, Any]): What this rank holds: elementwise state as tensors of its part's shape, or flat slices of
+                that with ZeRO; the rest whole.
+            param (torch.Tensor): The working parameter, which knows how tensor parallelism cuts it.
+            original_shape (torch.Size): The parameter's shape before it was cut.
+            dp_group (ProcessGroup): The data parallel ranks, among which ZeRO divides state.
+            tp_group (ProcessGroup): The tensor parallel ranks.
+            use_zero (bool): Whether ZeRO divides the state.
+            inplace (bool): Whether to put the result into ``state`` rather than into a new dictionary.
+            device (torch.device): Where to put tensors.
             pinned_state_dicts (Dict[str, torch.Tensor], optional): Pinned buffers by state name, made on first use.
 
         Returns:
-            Dict[str, Any]: The complete optimizer state of given parameter. Its tensors alias neither ``state`` nor each other.
+            Dict[str, Any]: The whole state. Its tensors alias neither what ``state`` held nor each other.
 
         Raises:
             ValueError: If a state is neither one number nor cut as the parameter is. Every rank raises it.

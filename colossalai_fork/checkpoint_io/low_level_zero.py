@@ -21,7 +21,7 @@ from colossalai.checkpoint_io.utils import (
 from colossalai.interface import OptimizerWrapper
 from colossalai.zero.low_level._utils import all_gather_into_flat_tensor_nd, get_nd_rank, get_nd_world_size
 
-from .destination import Destination
+from .destination import Destination, require_boosted
 from .general_checkpoint_io import GeneralCheckpointIO
 from .low_level_zero_destination import LowLevelZeroDestination
 from .restore import restore
@@ -45,7 +45,7 @@ class LowLevelZeroCheckpointIO(upstream.LowLevelZeroCheckpointIO, TorchDDPCheckp
         Returns:
             Destination: Which saved parameter belongs to which of its parameters, and which part of it this rank keeps.
         """
-        assert isinstance(optimizer, upstream_optim.LowLevelZeroOptimizer), "Please boost the optimizer before loading!"
+        require_boosted(optimizer, upstream_optim.LowLevelZeroOptimizer)
         return LowLevelZeroDestination(optimizer)
 
     def save_sharded_optimizer(
@@ -69,9 +69,9 @@ class LowLevelZeroCheckpointIO(upstream.LowLevelZeroCheckpointIO, TorchDDPCheckp
             size_per_shard (int): The size of a shard in MB.
             use_async (bool): Whether to write safetensors asynchronously.
         """
-        assert isinstance(optimizer, upstream_optim.LowLevelZeroOptimizer), "Please boost the optimizer before saving!"
+        require_boosted(optimizer, upstream_optim.LowLevelZeroOptimizer)
         if os.path.isfile(checkpoint):
-            self.logger.error(f"Provided path ({checkpoint}) should be a directory, not a file", ranks=[0])
+            self.logger.error(f"cannot save a sharded optimizer to {checkpoint}: there is a file", ranks=[0])
             return
         is_master = self.coordinator.is_master()
         Path(checkpoint).mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ from colossalai.interface import OptimizerWrapper
 from colossalai.tensor.moe_tensor.api import is_moe_tensor
 from torch.distributed import ProcessGroup
 
-from .destination import Destination
+from .destination import Destination, require_boosted
 from .gather import gather_state
 from .general_checkpoint_io import GeneralCheckpointIO
 from .hybrid_parallel import HybridParallelCheckpointIO
@@ -35,7 +35,7 @@ class MoECheckpointIO(upstream.MoECheckpointIO, HybridParallelCheckpointIO):
         Returns:
             Destination: Which saved parameter belongs to which of its parameters, and which part of it this rank keeps.
         """
-        assert isinstance(optimizer, OptimizerWrapper), "Please boost the optimizer before loading!"
+        require_boosted(optimizer)
         return MoEDestination(optimizer, self.tp_rank, self.tp_size)
 
     @staticmethod
@@ -52,25 +52,24 @@ class MoECheckpointIO(upstream.MoECheckpointIO, HybridParallelCheckpointIO):
         device: torch.device = torch.device("cpu"),
     ) -> Dict[str, Any]:
         """
-        With given parameter and its optimizer states, gather the complete optimizer state for saving.
+        Put the parts together that ranks hold of one parameter's state.
 
         Must be called on every rank of ``tp_group`` and, with ZeRO, of the group that divides the parameter.
 
         Args:
-            state (Dict[str, Any]): Optimizer states of given parameter, might be distributed among tp/dp group.
-            param (torch.Tensor): The given parameter. It should be working_param when using Zero.
-            original_shape (torch.Size): The size of parameter before sharding.
-            global_dp_group (ProcessGroup): The process group of data parallel.
-            tp_group (ProcessGroup): The process group of tensor parallel.
-            use_zero (bool): Whether Zero is used.
-            inplace (bool): If set to True, will update the values of argument 'state' in place. Else will make a copy of state.
+            state (Dict[str, Any]): What this rank holds; see HybridParallelCheckpointIO.
+            param (torch.Tensor): The working parameter, which knows how tensor parallelism cuts it.
+            original_shape (torch.Size): The parameter's shape before it was cut.
+            global_dp_group (ProcessGroup): The data parallel ranks, among which ZeRO divides the state of what is no expert's.
+            tp_group (ProcessGroup): The tensor parallel ranks.
+            use_zero (bool): Whether ZeRO divides the state.
+            inplace (bool): Whether to put the result into ``state`` rather than into a new dictionary.
             is_moe_param (bool): Whether the parameter is an expert's, which ``moe_dp_group`` divides.
             moe_dp_group (ProcessGroup, optional): The ranks that hold the same experts. Without one there are no others.
-            device (torch.device): The destination device of loaded optimizer states. Defaults to torch.device('cpu').
+            device (torch.device): Where to put tensors.
 
         Returns:
-            Dict[str, Any]: The complete optimizer state of given parameter on the first rank of each group; on others as much
-                as they know.
+            Dict[str, Any]: The whole state on the first rank of each group; on others as much as they know.
 
         Raises:
             ValueError: If a state is neither one number nor cut as the parameter is. Every rank raises it.
@@ -94,16 +93,16 @@ class MoECheckpointIO(upstream.MoECheckpointIO, HybridParallelCheckpointIO):
         use_async: bool = False,
     ) -> None:
         """
-        Save optimizer state dict to a file with given path, in the layout of native ``state_dict``: whole tensors by the ids
-        that parameters had before they were distributed. Must be called on every rank.
+        Save the optimizer into one file, in the layout of native ``state_dict``: whole tensors by the ids that parameters had
+        before they were distributed. Must be called on every rank; the master writes.
 
         Args:
             optimizer (OptimizerWrapper): The boosted optimizer.
-            checkpoint (str): Path to save optimizer state_dict.
-            gather_dtensor (bool): Whether to gather_dtensor, not used.
+            checkpoint (str): Path of the file.
+            gather_dtensor (bool): Not used: tensors are always gathered.
             use_async (bool): Not used: the file is complete when this returns.
         """
-        assert isinstance(optimizer, OptimizerWrapper), "Please boost the optimizer before saving!"
+        require_boosted(optimizer)
         info = optimizer.param_info
         master_to_working = optimizer.get_master_to_working_map()
         states: Dict[int, Any] = {}

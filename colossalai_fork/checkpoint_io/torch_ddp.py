@@ -5,7 +5,7 @@ import torch.distributed as dist
 from colossalai.interface import OptimizerWrapper
 from torch.distributed import ProcessGroup
 
-from .destination import Destination
+from .destination import Destination, require_boosted
 from .general_checkpoint_io import GeneralCheckpointIO
 
 __all__ = ["TorchDDPCheckpointIO"]
@@ -25,7 +25,7 @@ class TorchDDPCheckpointIO(upstream.TorchDDPCheckpointIO, GeneralCheckpointIO):
         Returns:
             Destination: Which saved parameter belongs to which of its parameters, and which part of it this rank keeps.
         """
-        assert isinstance(optimizer, OptimizerWrapper), "Please boost the optimizer before loading!"
+        require_boosted(optimizer)
         return Destination(optimizer.unwrap())
 
     def loading_group(self) -> ProcessGroup:

@@ -5,7 +5,7 @@ import torch.distributed as dist
 from colossalai.interface import OptimizerWrapper
 from torch.distributed import ProcessGroup
 
-from .destination import Destination
+from .destination import Destination, require_boosted
 from .fsdp_destination import FSDPDestination
 from .general_checkpoint_io import GeneralCheckpointIO
 
@@ -26,7 +26,7 @@ class TorchFSDPCheckpointIO(upstream.TorchFSDPCheckpointIO, GeneralCheckpointIO)
         Returns:
             Destination: Which saved parameters make which of its flat ones.
         """
-        assert isinstance(optimizer, upstream.FSDPOptimizerWrapper), "Please boost the optimizer before loading!"
+        require_boosted(optimizer, upstream.FSDPOptimizerWrapper)
         return FSDPDestination(optimizer.unwrap(), optimizer.unwrap_model().unwrap())
 
     def loading_group(self) -> ProcessGroup:
