@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -67,6 +68,7 @@ def gate(directory, *arguments):
 def test_the_fault_is_reported(tmp_path):
     done, report = gate(tmp_path, EXAMPLE / "test_warm_start.py", "--report", "report.md", "--report", "report.xml")
     assert done.returncode == 1, done.stdout
+    assert re.search(r"^\d+ of \d+ cases, [1-9]\d* violated, \d+ s$", done.stdout, re.MULTILINE)
     contract = report["contract"]["WarmStartCheckpointIO"]
     # Cases of points 4 and 8 also ask whether the state was replaced.
     assert {point for point, status in contract.items() if status == "violated"} == {"1", "4", "8"}, done.stdout

@@ -11,6 +11,9 @@ __all__ = ["Problem", "CheckpointLoadError", "CheckpointMismatchError", "Checkpo
 # A message is for a person: beyond this many lines the problems repeat themselves. `problems` keeps them all.
 MAX_PROBLEMS_PRINTED = 40
 
+UNCHANGED = "The optimizer is unchanged."
+REBUILD = "Build the model and the optimizer as they were when the checkpoint was saved, or load another checkpoint."
+
 
 class Problem:
     """
@@ -79,7 +82,7 @@ class CheckpointLoadError(Exception):
         outcome (str, optional): What the optimizer holds now.
     """
 
-    def __init__(self, problems: Iterable[Problem], outcome: str = "The optimizer is unchanged.") -> None:
+    def __init__(self, problems: Iterable[Problem], outcome: str = UNCHANGED) -> None:
         self.problems: List[Problem] = list(problems)
         self.outcome = outcome
         super().__init__(self._message())
@@ -105,7 +108,7 @@ class CheckpointDamagedError(CheckpointLoadError, RuntimeError):
     """The checkpoint is incomplete, contradicts itself or cannot be read, or reading it failed half-way."""
 
 
-def load_error(problems: List[Problem], outcome: str = "The optimizer is unchanged.") -> CheckpointLoadError:
+def load_error(problems: List[Problem], outcome: Optional[str] = None) -> CheckpointLoadError:
     """
     Choose the exception for a list of problems.
 
@@ -114,10 +117,13 @@ def load_error(problems: List[Problem], outcome: str = "The optimizer is unchang
 
     Args:
         problems (List[Problem]): At least one problem.
-        outcome (str, optional): What the optimizer holds now.
+        outcome (str, optional): What the optimizer holds now. Defaults to that it is unchanged, and what to do.
 
     Returns:
         CheckpointLoadError: The exception, to be raised by the caller.
     """
     damaged = any(problem.damaged for problem in problems)
+    if outcome is None:
+        # What is damaged says itself what can be done about it.
+        outcome = UNCHANGED if damaged else "{} {}".format(UNCHANGED, REBUILD)
     return (CheckpointDamagedError if damaged else CheckpointMismatchError)(problems, outcome)

@@ -25,7 +25,6 @@ def status():
     rows = colossalai_fork.status()
     styles = {State.ORIGINAL: "yellow", State.REPLACED: "green", State.ALREADY_FIXED: "green"}
     title = f"colossalai {_version('colossalai')}, torch {_version('torch')}"
-    title = f"colossalai {_version('colossalai')}, torch {_version('torch')}"
     table = Table(title=title, box=box.SIMPLE_HEAD, show_edge=False)
     table.add_column("state", no_wrap=True)
     table.add_column("function", overflow="fold")
