@@ -12,6 +12,7 @@ from colossalai_fork.gate.test_real_models import (
     TestMixtralExpertParallelPipeline,
     TestMixtralExpertParallelZero,
     TestMixtralTensorParallel,
+    TestMixtralTied,
 )
 
 __all__ = [
@@ -26,4 +27,5 @@ __all__ = [
     "TestMixtralExpertParallelPipeline",
     "TestMixtralExpertParallelZero",
     "TestMixtralTensorParallel",
+    "TestMixtralTied",
 ]

@@ -301,7 +301,7 @@ class _StateCheck:
             self.problems.append(Problem(text, False, shard.path, param_id))
         elif param_id in self.targets:
             param, placement = self.targets[param_id]
-            held = self.optimizer.state.get(param, {}) if not placement.divides else {}
+            held = self.optimizer.state.get(param, {}) if placement.keeps_everything else {}
             for key, value in state.items():
                 if isinstance(value, torch.Tensor):
                     self._check_tensor(param_id, key, value, param, placement, held, shard)
@@ -329,19 +329,20 @@ class _StateCheck:
                 text = "the state does not have the shape of the parameter's rows or columns"
                 self.problems.append(Problem(text, False, shard.path, param_id, key, part.global_shape, shape))
             return
+        own = held.get(key)
+        known = key in ELEMENTWISE_STATE or (
+            isinstance(own, torch.Tensor) and own.dim() > 0 and own.shape == param.shape
+        )
         if is_divided(placement, key, value) or (placement.divides and key in ELEMENTWISE_STATE):
             elementwise = True
         elif placement.divides or param_id in self.projected:
             elementwise = False
         else:
-            own = held.get(key)
-            elementwise = key in ELEMENTWISE_STATE or (
-                isinstance(own, torch.Tensor) and own.dim() > 0 and own.shape == param.shape
-            )
+            elementwise = known
         if not elementwise or placement.fits(shape):
             return
         # What is divided need not be elementwise, as long as this rank's part of it is known.
-        if key in ELEMENTWISE_STATE or not placement.divides or not placement.fits_reduced(shape):
+        if known or not placement.divides or not placement.fits_reduced(shape):
             text = "the state does not have the parameter's shape"
             self.problems.append(Problem(text, False, shard.path, param_id, key, placement.global_shape, shape))
 

@@ -1,23 +1,14 @@
 """Cases that only Gemini's optimizer can show."""
 
-import torch
-
+from .cases_state_dicts import StateDictCases
 from .cases_unmodified_files import UnmodifiedFilesCases
 from .checkpoint_files import is_safetensors, is_sharded
 from .contract_base import case
-from .observation import differences, look_at
+from .observation import differences
 
 
-class GeminiCases(UnmodifiedFilesCases):
+class GeminiCases(StateDictCases, UnmodifiedFilesCases):
     """State that saving makes, groups that hold nothing, parameters in no chunk."""
-
-    @case(1, rows=(2,))
-    def test_saving_makes_no_state(self):
-        subject = self.build()
-        self.save(subject, "sharded")
-        self.save(subject, "one-file", shard=False)
-        entries = len(subject.inner.state)
-        self.verdict([f"saving made {entries} entries of state"] if entries else [])
 
     @case(1, rows=(2, 5), layouts=lambda layout: not is_safetensors(layout))
     def test_entries_that_hold_nothing(self, layout):
@@ -39,29 +30,6 @@ class GeminiCases(UnmodifiedFilesCases):
         files = self.files(self.saved(), layout)
         files.groups = [{**group, "params": []} for group in files.groups]
         self.must_refuse(subject, self.write(files), ["group"], kinds=ValueError)
-
-    @case(1, rows=(9, 13))
-    def test_state_dict_into_another_optimizer(self):
-        source, subject = self.trained(seed=1, steps=3), self.trained(seed=2)
-        state_dict = source.optimizer.state_dict(only_rank_0=False)
-        del state_dict["state"][1]
-        twin = self.native_twin(subject, state_dict)
-        subject.optimizer.load_state_dict(state_dict)
-        self.must_equal(subject, twin)
-
-    @case(2, 3)
-    def test_state_dict_of_another_optimizer(self):
-        subject = self.trained()
-        state_dict = subject.optimizer.state_dict(only_rank_0=False)
-        if self.rank == 0:
-            state_dict["state"][0]["exp_avg"] = torch.ones(99)
-        before, error = look_at(subject.inner), None
-        try:
-            subject.optimizer.load_state_dict(state_dict)
-        except ValueError as raised:
-            error = raised
-        problems = [] if error is not None else ["a state dict that cannot be right was accepted"]
-        self.verdict(problems + differences(before, look_at(subject.inner), "after the refusal, "))
 
     @case(1, rows=(17,))
     def test_parameter_that_was_frozen_when_boosted(self):

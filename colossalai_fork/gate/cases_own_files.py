@@ -1,12 +1,14 @@
 """Contract points 1 and 10: what the class saves, it loads; training goes on as if it had never stopped."""
 
+import json
 import os
+from pathlib import Path
 
 import pytest
 import torch
 
 from .contract_base import ContractBase, case
-from .guards import one_file_saved, whole_state_saved
+from .guards import no_state_is_saved, one_file_saved, whole_state_saved
 from .observation import differences, look_at
 
 SIZES = {"one shard": 1024, "many shards": 1e-9}
@@ -97,6 +99,21 @@ class OwnFilesCases(ContractBase):
         options = {"shard": False} if shards == "one file" else {"size_per_shard": SIZES[shards]}
         self._goes_on_alike(source, subject, self.save(source, **options))
 
+    @pytest.mark.parametrize("shards", [*SIZES, "one file"])
+    @case(1, rows=(2,), guard=no_state_is_saved)
+    def test_saving_makes_no_state(self, shards):
+        subject = self.build()
+        options = {"shard": False} if shards == "one file" else {"size_per_shard": SIZES[shards]}
+        path = self.save(subject, **options)
+        self.everyone(None)
+        entries = len(subject.inner.state)
+        problems = [f"saving made {entries} entries of state"] if entries else []
+        if shards == "one file":
+            saved = torch.load(path, weights_only=True)["state"]
+        else:
+            saved = json.loads(Path(path, "pytorch_optim.bin.index.json").read_text())["weight_map"]
+        self.verdict(problems + ([f"there is no state, and the file holds that of {list(saved)}"] if saved else []))
+
     @case(1, rows=(21,), guard="all parameters of the later save are in its files")
     def test_saved_over_an_earlier_save(self):
         earlier, source, subject = self.trained(1, steps=1), self.trained(3, steps=3), self.trained(2)
@@ -107,10 +124,13 @@ class OwnFilesCases(ContractBase):
     def test_nothing_of_an_earlier_save_is_left(self):
         source = self.trained(1)
         path = self.save(source, size_per_shard=SIZES["many shards"])
+        self.everyone(None)
+        earlier = self.everyone(shards_in(path))[0]
         self.save(source, size_per_shard=1024)
         self.everyone(None)
-        shards = sorted(name for name in os.listdir(path) if name.startswith("pytorch_optim-"))
-        self.verdict([] if len(shards) == 1 else [f"shards of the earlier save are left: {shards}"])
+        shards = shards_in(path)
+        problems = [] if len(earlier) > 1 else [f"shards that should hold a parameter each: {earlier}"]
+        self.verdict(problems + ([] if len(shards) == 1 else [f"shards of the earlier save are left: {shards}"]))
 
     @case(1, guard="every parameter has saved state, which replaces what it had")
     def test_saved_with_a_prefix(self):
@@ -131,3 +151,15 @@ class OwnFilesCases(ContractBase):
             mine[number] = dict(source.inner.state[parameter])
         shapes = {number: tuple(state["exp_avg"].shape) for number, state in held.items()}
         self.verdict(differences(source.shapes, shapes, "saved shapes") + differences(mine, local, "saved state"))
+
+
+def shards_in(path):
+    """The shards of a sharded checkpoint of torch files.
+
+    Args:
+        path (str): its directory.
+
+    Returns:
+        List[str]: their names.
+    """
+    return sorted(name for name in os.listdir(path) if name.startswith("pytorch_optim-"))

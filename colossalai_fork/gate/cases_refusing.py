@@ -6,7 +6,7 @@ import numpy
 import pytest
 import torch
 
-from .checkpoint_files import is_torch
+from .checkpoint_files import is_sharded, is_torch
 from .contract_base import ContractBase, case
 from .guards import any_of, any_pickle_is_opened, groups_are_counted, one_file_goes_native
 from .observation import frozen
@@ -137,6 +137,16 @@ class RefusingCases(ContractBase):
             kinds=ValueError,
         )
 
+    @case(2, 3, rows=(8,))
+    def test_state_of_a_name_that_nobody_knows_has_another_shape(self, layout):
+        recipe = self.recipe(optimizer="Momentum")
+        subject = self.trained(recipe=recipe)
+        saved = self.saved(recipe)
+        param_id, shape = an_id_and_shape(subject)
+        saved["state"][param_id]["momentum"] = torch.ones(99)
+        mentions = ["momentum", param_id, shape, (99,)]
+        self.must_refuse(subject, self.write(self.files(saved, layout)), mentions, kinds=ValueError)
+
     @case(2, rows=(8, 19))
     def test_all_problems_at_once(self, layout):
         subject = self.trained()
@@ -169,6 +179,14 @@ class RefusingCases(ContractBase):
         saved = self.saved()
         saved["state"][77] = frozen(saved["state"][0])
         self.must_refuse(subject, self.write(self.files(saved, layout)), [77])
+
+    @case(2, 3, rows=(20,), layouts=is_sharded)
+    def test_id_in_no_group_in_a_shard_of_its_own(self, layout):
+        # No rank has anything else to read in that file.
+        subject = self.trained()
+        saved = self.saved()
+        saved["state"][77] = frozen(saved["state"][0])
+        self.must_refuse(subject, self.write(self.files(saved, layout, shards=99)), [77])
 
     @case(2, 3, rows=(20,))
     def test_id_that_is_no_number(self, layout):
@@ -203,8 +221,9 @@ class RefusingCases(ContractBase):
         subject = self.trained(recipe=recipe)
         saved = self.saved(recipe)
         files = self.files(saved, layout)
-        names = files.groups[0]["param_names"]
-        files.groups[0]["param_names"] = names[::-1]
+        # The last ones: a rank that holds some of the parameters has fewer ids than its groups have names.
+        names = files.groups[-1]["param_names"]
+        files.groups[-1]["param_names"] = names[::-1]
         self.must_refuse(subject, self.write(files), names, kinds=ValueError)
 
     @case(1, rows=(7,), guard=one_file_goes_native)

@@ -1,5 +1,7 @@
 """Cases that only FSDP's flat parameters can show."""
 
+import os
+
 import pytest
 import torch
 
@@ -64,8 +66,12 @@ class FlatParameterCases(UnmodifiedFilesCases):
         saved["state"][1]["exp_avg"] = saved["state"][1]["exp_avg"].to(torch.bfloat16)
         self.must_replace(subject, saved, self.write(self.files(saved, layout)))
 
-    @case(1, 3)
-    def test_settings_for_saving_do_not_count(self, layout):
+    def trained_with_settings_for_saving(self):
+        """A subject whose user saves on rank 0 alone.
+
+        Returns:
+            Subject: the subject.
+        """
         from torch.distributed.fsdp import FullOptimStateDictConfig, FullStateDictConfig
         from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
         from torch.distributed.fsdp import StateDictType
@@ -73,8 +79,21 @@ class FlatParameterCases(UnmodifiedFilesCases):
         subject = self.trained()
         configs = FullStateDictConfig(rank0_only=True), FullOptimStateDictConfig(rank0_only=True)
         FSDP.set_state_dict_type(subject.model.unwrap(), StateDictType.FULL_STATE_DICT, *configs)
+        return subject
+
+    @case(1, 3)
+    def test_settings_for_saving_do_not_count(self, layout):
+        subject = self.trained_with_settings_for_saving()
         saved = self.saved(ids=(0, 2))
         self.must_replace(subject, saved, self.write(self.files(saved, layout)))
+
+    @case(3, deadline=30.0, hangs=True)
+    def test_settings_for_saving_and_a_rank_that_fails(self, layout):
+        self.require(self.world_size > 1, "there is no other rank")
+        subject = self.trained_with_settings_for_saving()
+        path = self.write(self.files(self.saved(), layout))
+        failing = self.world_size - 1
+        self.must_refuse(subject, os.path.join(path, "gone") if self.rank == failing else path, ["gone"], (failing,))
 
     @case(
         1, guard="unmodified ColossalAI leaves the loading to FSDP", layouts=lambda layout: not is_safetensors(layout)

@@ -1,8 +1,13 @@
 """How ColossalAI's plugins make models and optimizers of a recipe, and which part of the saved state a rank holds."""
 
+import pytest
 import torch
 
+from .cases_own_files import SIZES
+from .cases_state_dicts import StateDictCases
 from .contract import OptimizerLoadContract
+from .contract_base import case
+from .other_guards import guarded_by
 from .subjects import Subject, Weights, make_optimizer
 
 #: State that is one number for a parameter, whatever the parameter's shape.
@@ -94,7 +99,7 @@ class TorchDDPContract(BoosterContract):
         return TorchDDPPlugin(find_unused_parameters=True)
 
 
-class LowLevelZeroContract(BoosterContract):
+class LowLevelZeroContract(StateDictCases, BoosterContract):
     """LowLevelZeroCheckpointIO: every parameter is flattened, padded and dealt to the ranks in equal slices.
 
     Attributes:
@@ -108,6 +113,10 @@ class LowLevelZeroContract(BoosterContract):
     by_position = False
     cuts = True
     whole_optimizers = False
+    test_saving_makes_no_state = guarded_by(
+        BoosterContract.test_saving_makes_no_state,
+        lambda arguments: "state is saved as it is" if arguments["shards"] == "one file" else None,
+    )
     stage = 1
     precision = "bf16"
     offload = False
@@ -133,6 +142,13 @@ class LowLevelZeroContract(BoosterContract):
             for param_id, entries in saved["state"].items()
         }
         return {**saved, "state": state}
+
+    @pytest.mark.parametrize("shards", SIZES)
+    @case(1, rows=(12,))
+    def test_state_of_the_optimizer_itself_is_saved(self, shards):
+        source, subject = self.trained(1, steps=3), self.trained(2)
+        source.inner.state["global"] = {"seen": torch.arange(3), "name": 4}
+        self._goes_on_alike(source, subject, self.save(source, size_per_shard=SIZES[shards]))
 
     def slice_of(self, shape, key, value):
         """This rank's slice of a value that has the parameter's shape; anything else is kept whole.

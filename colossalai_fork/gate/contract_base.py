@@ -91,6 +91,7 @@ class ContractBase(Checks):
         fires_hooks (bool): whether load hooks of the torch optimizer fire.
         by_position (bool): whether saved ids are labels, and what counts is their position in the groups.
         cuts (bool): whether a rank keeps a part of the state only.
+        whole_tensors (bool): whether what a rank has of a parameter's state it has whole.
         whole_optimizers (bool): whether optimizers can be used whose state is not elementwise (LBFGS, Adafactor) or
             made before the plugin replaces the parameters (Adagrad).
         upstream_one_file_is_native (bool): whether unmodified ColossalAI loads a checkpoint of one file natively.
@@ -126,6 +127,16 @@ class ContractBase(Checks):
     linear_in_parameters = True
     rank = 0
     directory = "."
+
+    @property
+    def whole_tensors(self):
+        """Whether what a rank has of a parameter's state it has whole."""
+        return not self.cuts
+
+    @property
+    def has_rows_and_columns(self):
+        """Whether what a rank has of a matrix has rows and columns still."""
+        return self.whole_tensors
 
     # ------------------------------------------------------------------ what a configuration says
 

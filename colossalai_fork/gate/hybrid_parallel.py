@@ -3,14 +3,19 @@
 import contextlib
 import os
 
+import pytest
 import torch
 
+from .cases_own_files import shards_in
 from .cases_unmodified_files import UnmodifiedFilesCases
 from .configurations import SCALARS, BoosterContract
 from .contract_base import case
 from .observation import differences
 from .parallel_weights import ParallelWeights, WeightsPolicy, part_of
 from .subjects import Subject, make_optimizer
+
+#: State that is a number for each row or column, by the dimension that it has one number for.
+AVERAGED = {"exp_avg_sq_row": -1, "exp_avg_sq_col": -2}
 
 
 def without(*kinds):
@@ -29,6 +34,19 @@ def without(*kinds):
         return cls
 
     return decorate
+
+
+def nothing_is_gathered(contract, arguments):
+    """Unmodified ColossalAI saves what torch's Adafactor has as it is, and truncates what its own has.
+
+    Args:
+        contract (ContractBase): the configuration.
+        arguments (dict): arguments of the case.
+
+    Returns:
+        Optional[str]: the reason.
+    """
+    return "nothing has to be gathered" if contract.whole_tensors and arguments["name"] == "Adafactor" else None
 
 
 class HybridParallelContract(UnmodifiedFilesCases, BoosterContract):
@@ -58,6 +76,16 @@ class HybridParallelContract(UnmodifiedFilesCases, BoosterContract):
     def cuts(self):
         """Whether a rank keeps a part of the state only."""
         return self.tensor_parallel > 1 or self.stages > 1 or self.zero > 0
+
+    @property
+    def whole_tensors(self):
+        """Whether what a rank has of a parameter's state it has whole."""
+        return self.tensor_parallel == 1 and self.zero == 0
+
+    @property
+    def has_rows_and_columns(self):
+        """Whether what a rank has of a matrix has rows and columns still."""
+        return self.zero == 0
 
     @property
     def whole_optimizers(self):
@@ -201,9 +229,13 @@ class HybridParallelContract(UnmodifiedFilesCases, BoosterContract):
             object: the part.
         """
         shape = subject.shapes.get(number)
+        rank = torch.distributed.get_rank(self.shared_plugin().tp_group)
+        if key in AVERAGED:
+            # Spread over the weight, cut, and taken from where the part begins.
+            spread = value.unsqueeze(AVERAGED[key]).expand(shape)
+            return self.tensor_parallel_part(number, spread, rank).select(AVERAGED[key], 0).clone()
         if not isinstance(value, torch.Tensor) or tuple(value.shape) != shape or key in SCALARS:
             return value
-        rank = torch.distributed.get_rank(self.shared_plugin().tp_group)
         value = self.tensor_parallel_part(number, value, rank)
         if not self.zero:
             return value
@@ -260,11 +292,37 @@ class HybridParallelContract(UnmodifiedFilesCases, BoosterContract):
         self.require(self.removes_shards, "the class leaves shards of earlier saves, which its index does not name")
         source = self.trained(1)
         path = self.save(source, size_per_shard=1e-9)
+        self.everyone(None)
+        earlier = self.everyone(shards_in(path))[0]
         self.save(source, size_per_shard=1024)
         self.everyone(None)
-        shards = sorted(name for name in os.listdir(path) if name.startswith("pytorch_optim-"))
+        shards = shards_in(path)
         # Each stage saves its own.
-        self.verdict([] if len(shards) == self.stages else [f"shards of the earlier save are left: {shards}"])
+        problems = [] if len(earlier) > self.stages else [f"shards that should hold a parameter each: {earlier}"]
+        left = [] if len(shards) == self.stages else [f"shards of the earlier save are left: {shards}"]
+        self.verdict(problems + left)
+
+    @pytest.mark.parametrize("name", ["RowsAndColumns", "Adafactor"])
+    @case(1, rows=(25,), guard=nothing_is_gathered)
+    def test_saved_by_an_optimizer_of_rows_and_columns(self, name):
+        self.require(not self.zero, "ZeRO flattens the weights, which have no rows and columns then")
+        self.require(name != "Adafactor" or hasattr(torch.optim, name), "this torch has no such optimizer")
+        recipe = self.recipe(optimizer=name)
+        source, subject = self.trained(1, recipe, 3), self.trained(2, recipe)
+        self._goes_on_alike(source, subject, self.save(source))
+
+    @case(1)
+    def test_state_that_is_no_part_is_not_saved(self):
+        self.require(not self.whole_tensors, "nothing has to be put together")
+        source = self.trained(1)
+        source.inner.state[source.parameters[0]]["odd"] = torch.ones(99)
+        error = None
+        try:
+            self.checkpoint_io().save_optimizer(source.optimizer, os.path.join(self.directory, "own"), shard=True)
+        except Exception as raised:
+            error = raised
+        told = isinstance(error, ValueError) and "odd" in str(error)
+        self.verdict([] if told else [f"state of another shape than the weight's part was put together: {error!r}"])
 
     @case(1, rows=(25,), guard="upstream gathers whole tensors")
     def test_files_hold_whole_tensors(self):

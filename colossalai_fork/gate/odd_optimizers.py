@@ -77,13 +77,38 @@ class EveryKindOfState(Momentum):
         state["rate"] *= 0.9
 
 
+class RowsAndColumns(Momentum):
+    """Keeps a number for each row and each column, under the names that ColossalAI's Adafactor and CAME give them.
+
+    They are averages over all ranks where tensor parallelism cuts, so here they do not depend on a rank's gradients.
+    """
+
+    def first_state(self, parameter):
+        if parameter.dim() < 2:
+            return {"exp_avg_sq": torch.zeros_like(parameter), **super().first_state(parameter)}
+        shape = parameter.shape
+        return {
+            "exp_avg_sq_row": parameter.new_zeros(shape[:-1]),
+            "exp_avg_sq_col": parameter.new_zeros(shape[:-2] + shape[-1:]),
+            **super().first_state(parameter),
+        }
+
+    def after_step(self, parameter, state):
+        for number, key in enumerate(("exp_avg_sq_row", "exp_avg_sq_col")):
+            if key in state:
+                count = state[key].numel()
+                state[key] += torch.arange(1.0 + number, count + 1 + number).reshape(state[key].shape).to(state[key])
+
+
 class LoadsItsOwnWay(Momentum):
     """Does something of its own in ``load_state_dict`` and ``__setstate__``, which loading must not bypass."""
 
     def load_state_dict(self, state_dict):
+        # Whoever overrides this may do with the states what dictionaries allow.
+        count = len(state_dict["state"])
         super().load_state_dict(state_dict)
         for state in self.state.values():
-            state["loaded by the subclass"] = True
+            state["loaded by the subclass"] = count
 
     def __setstate__(self, state):
         super().__setstate__(state)

@@ -4,6 +4,7 @@ import functools
 
 import torch
 
+from .contract_base import case
 from .hybrid_parallel import HybridParallelContract
 from .moe import MoEContract
 from .parallel_weights import padded
@@ -227,3 +228,33 @@ class MixtralContract(RealModel, MoEContract):
     def slicing_group(self, number):
         plugin = self.shared_plugin()
         return plugin.dp_group if self.expert_of(number) is None else plugin.moe_dp_group
+
+
+@only("test_full_checkpoint", "test_state_with_the_rows_that_pad_the_vocabulary")
+class TiedMixtralContract(MixtralContract):
+    """A Mixtral whose output layer is its embedding: the plugin pads the vocabulary, though nothing cuts it.
+
+    ColossalAI cannot give the weights of such a model as a state dict, so there is no saving and going on here.
+    """
+
+    vocabulary = 100
+    tied = True
+
+    def go_through(self, booster, model, optimizer, seed, ids):
+        self.require(ids is None, "all parameters of the model take part")
+        tokens = torch.randint(0, self.vocabulary, (4, 6), generator=torch.Generator().manual_seed(seed))
+        model.train()
+        # The model's own loss does not expect the padding, which takes no part here.
+        scores = model(input_ids=tokens, attention_mask=torch.ones_like(tokens)).logits[..., : self.vocabulary]
+        booster.backward(torch.nn.functional.cross_entropy(scores.flatten(0, 1).float(), tokens.flatten()), optimizer)
+
+    @case(1, rows=(25,))
+    def test_state_with_the_rows_that_pad_the_vocabulary(self, layout):
+        subject = self.trained()
+        saved = self.saved()
+        files = self.files(saved, layout)
+        for key in ("exp_avg", "exp_avg_sq"):
+            rows = saved["state"][0][key]
+            # The plugin saves what it has, and whatever is in these rows belongs to nothing.
+            files.states[0][key] = torch.cat([rows, torch.ones(128 - self.vocabulary, rows.shape[1])])
+        self.must_replace(subject, saved, self.write(files))

@@ -1,6 +1,6 @@
 """The contract for HybridParallelCheckpointIO and MoECheckpointIO with a small Llama and a small Mixtral."""
 
-from .real_models import LlamaContract, MixtralContract
+from .real_models import LlamaContract, MixtralContract, TiedMixtralContract
 
 
 class TestLlamaZero(LlamaContract):
@@ -69,6 +69,13 @@ class TestMixtralTensorParallel(MixtralContract):
 
     world_size = 2
     tensor_parallel = 2
+
+
+class TestMixtralTied(TiedMixtralContract):
+    """Two processes, half of the experts on each, a padded vocabulary."""
+
+    world_size = 2
+    expert_parallel = 2
 
 
 class TestMixtralExpertParallelZero(MixtralContract):
