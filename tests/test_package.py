@@ -54,5 +54,5 @@ def test_the_metadata_says_what_the_code_needs(wheel):
     required = {
         line.partition(": ")[2] for line in lines if line.startswith("Requires-Dist") and "extra ==" not in line
     }
-    assert required == {"click", "colossalai>=0.5.0", "rich", "safetensors", "torch>=2.2"}
+    assert required == {"click", "colossalai>=0.5.0", "numpy", "rich", "safetensors", "torch>=2.2"}
     assert "Requires-Python: >=3.10" in lines
