@@ -8,7 +8,7 @@ from colossalai.utils import get_current_device
 from torch.distributed import ProcessGroup
 
 from .placement import FlatSlice, PartitionedDimension, Placement
-from .state_kinds import placement_of_state
+from .state_kinds import AVERAGED_STATE, placement_of_state
 
 __all__ = ["gather_state"]
 
@@ -37,7 +37,8 @@ def gather_state(
             that do not get the whole get what they could put together.
 
     Raises:
-        ValueError: If a state is neither one number nor cut as the parameter is. Every rank raises it.
+        ValueError: If a state is neither one number nor cut as the parameter is, or if ranks have averages of their own parts.
+            Every rank of both groups raises it.
     """
     whole_state: Dict[str, Any] = {}
     for key, value in state.items():
@@ -45,6 +46,8 @@ def gather_state(
         if isinstance(value, torch.Tensor) and value.dim() > 0 and key != "step":
             value = value.detach()
             part = placement_of_state(placement, key)
+            if key in AVERAGED_STATE and len(placement.global_shape) > 1:
+                _check_average(key, value, placement.divides and not part.divides, tp_group, zero_group)
             parts: Optional[List[torch.Tensor]] = [value]
             # An optimizer that does without ZeRO keeps whole tensors, whatever the plugin was asked for.
             if zero_group is not None and tuple(value.shape) != part.local_shape:
@@ -56,6 +59,23 @@ def gather_state(
                 value = value if parts is None else part.join(parts)
         whole_state[key] = value
     return whole_state
+
+
+def _check_average(
+    key: str, value: torch.Tensor, over_the_cut: bool, tp_group: ProcessGroup, zero_group: Optional[ProcessGroup]
+) -> None:
+    # Moments of rows and columns belong to the whole parameter only if the ranks have averaged together. ColossalAI's
+    # optimizers do not where ZeRO divides a parameter, nor where they step copies that know nothing of the cut.
+    apart = zero_group is not None and dist.get_world_size(zero_group) > 1
+    if not apart and over_the_cut and dist.get_world_size(tp_group) > 1:
+        value = value.to(get_current_device()).contiguous()
+        copies = [torch.empty_like(value) for _ in range(dist.get_world_size(tp_group))]
+        dist.all_gather(copies, value, group=tp_group)
+        # By their bytes: what is not a number equals nothing.
+        first, *others = (copy.view(torch.uint8) for copy in copies)
+        apart = not all(torch.equal(first, other) for other in others)
+    if apart:
+        raise ValueError("the state {!r} cannot be gathered: each rank has averaged its own part alone".format(key))
 
 
 def _parts(

@@ -14,6 +14,9 @@ from .tensor_parallel import tensor_parallel_placement
 
 __all__ = ["GeminiDestination"]
 
+# What torch's Adam does without having an option for it. Its files are meant to fit ColossalAI's Adam, which has one.
+_ALWAYS_DONE_BY_TORCH = {"bias_correction": True}
+
 
 class GeminiDestination(Destination):
     """
@@ -90,7 +93,11 @@ class GeminiDestination(Destination):
             return None
         held = self.gemini_optimizer.id_to_fake_params
         return [
-            dict(saved, params=[saved_id for own_id, saved_id in zip(ids, saved["params"]) if own_id in held])
+            {
+                **_ALWAYS_DONE_BY_TORCH,
+                **saved,
+                "params": [saved_id for own_id, saved_id in zip(ids, saved["params"]) if own_id in held],
+            }
             for ids, saved in zip(built_with, groups)
         ]
 

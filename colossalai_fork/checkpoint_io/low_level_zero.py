@@ -26,6 +26,7 @@ from .general_checkpoint_io import GeneralCheckpointIO
 from .low_level_zero_destination import LowLevelZeroDestination
 from .restore import restore
 from .saved_state import in_memory
+from .state_kinds import AVERAGED_STATE
 from .torch_ddp import TorchDDPCheckpointIO
 
 __all__ = ["LowLevelZeroCheckpointIO", "LowLevelZeroOptimizer"]
@@ -115,6 +116,9 @@ class LowLevelZeroOptimizer(upstream_optim.LowLevelZeroOptimizer):
         Returns:
             Tuple[Dict[str, Any], float]: The state with every slice replaced by a whole tensor of the working parameter's
                 shape, on CPU, and its size in MB. The state is empty where it was dropped.
+
+        Raises:
+            ValueError: If a state is neither one number nor cut as the parameter is. Every rank of the group raises it.
         """
         working_param = self.master_to_working_param[id(master_param)]
         group = self.param_to_pg[working_param]
@@ -128,6 +132,11 @@ class LowLevelZeroOptimizer(upstream_optim.LowLevelZeroOptimizer):
                 if keep:
                     whole_state[key] = copy.deepcopy(value)
                 continue
+            # Moments of rows and columns are whole only by accident: each rank averages its own slice.
+            averaged = key in AVERAGED_STATE and working_param.dim() > 1 and get_nd_world_size(group) > 1
+            if averaged or value.numel() != master_param.numel():
+                text = "the state {!r} cannot be gathered: its shape {} is not that of the parameter's slice, {}"
+                raise ValueError(text.format(key, tuple(value.shape), tuple(master_param.shape)))
             gathered = torch.empty(value.numel() * get_nd_world_size(group), device=device, dtype=value.dtype)
             all_gather_into_flat_tensor_nd(gathered, value.to(device).flatten(), group)
             whole = gathered[: working_param.numel()].reshape(working_param.shape)

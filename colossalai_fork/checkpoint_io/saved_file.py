@@ -9,6 +9,7 @@ import json
 import mmap
 import os
 import pickle
+import re
 import stat
 import struct
 import sys
@@ -190,7 +191,9 @@ def _load_weights_only(file: BinaryIO, path: str, mapped: bool) -> Any:
         if not _looks_like_torch_file(file):
             raise UnreadableFileError("it is not a torch file")
         reason = "it holds something other than tensors, numbers and containers, and opening it could run code"
-        raise UnreadableFileError("{} ({})".format(reason, _short(error)))
+        # The first line of torch's message is advice to run the code all the same.
+        named = re.search(r"GLOBAL (\w+(\.\w+)*)", str(error))
+        raise UnreadableFileError("{} ({})".format(reason, named.group(1) if named else _short(error)))
     except Exception as error:
         raise UnreadableFileError("it is not a whole torch file ({})".format(_short(error)))
 

@@ -127,7 +127,7 @@ def optimizer_class(name):
     """Find an optimizer class.
 
     Args:
-        name (str): its name.
+        name (str): its name; ColossalAI's own after "colossalai." where torch may have one of that name.
 
     Returns:
         type: a class of this kit, of torch.optim or of ColossalAI.
@@ -138,7 +138,7 @@ def optimizer_class(name):
         return getattr(torch.optim, name)
     import colossalai.nn.optimizer
 
-    return getattr(colossalai.nn.optimizer, name)
+    return getattr(colossalai.nn.optimizer, name.removeprefix("colossalai."))
 
 
 def make_optimizer(recipe, parameters):
