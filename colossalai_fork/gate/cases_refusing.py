@@ -147,6 +147,22 @@ class RefusingCases(ContractBase):
         mentions = ["momentum", param_id, shape, (99,)]
         self.must_refuse(subject, self.write(self.files(saved, layout)), mentions, kinds=ValueError)
 
+    @case(2, 3, rows=(12,), layouts=is_torch)
+    def test_collection_of_tensors_that_cannot_be_cut(self, layout):
+        self.require(not self.whole_tensors, "nothing has to be cut")
+        subject = self.trained()
+        saved = self.saved(ids=(0, 1))
+        saved["state"][0]["history"] = [torch.ones(2), {"last": torch.ones(3)}]
+        self.must_refuse(subject, self.write(self.files(saved, layout)), [0, "history"], kinds=ValueError)
+
+    @case(2, 3, rows=(12, 25))
+    def test_moments_of_rows_and_columns_that_cannot_be_cut(self, layout):
+        self.require(not self.has_rows_and_columns, "what this rank has has rows and columns still")
+        subject = self.trained()
+        saved = self.saved()
+        saved["state"][0]["exp_avg_sq_row"] = torch.ones(subject.shapes[0][:-1])
+        self.must_refuse(subject, self.write(self.files(saved, layout)), [0, "exp_avg_sq_row"], kinds=ValueError)
+
     @case(2, rows=(8, 19))
     def test_all_problems_at_once(self, layout):
         subject = self.trained()

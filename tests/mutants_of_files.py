@@ -1,0 +1,166 @@
+"""Faults of reading files, and of judging whether what is in them fits the optimizer."""
+
+from mutation import everywhere, mutant
+
+FILES = [
+    mutant(
+        "skip a shard",
+        "validation:Plan.states",
+        "for shard in self.shards:",
+        "for shard in self.shards[1:]:",
+        everywhere("test_full_checkpoint"),
+    ),
+    mutant(
+        "take every shard in the directory, whatever the index says",
+        "saved_state:open_sharded",
+        "directory = os.path.dirname(os.path.abspath(path))",
+        "directory = os.path.dirname(os.path.abspath(path))\n"
+        "    for found in Path(directory).glob('pytorch_optim-*.bin'):\n"
+        "        weight_map.update({str(key): found.name for key in read_torch_file(str(found))[0]})",
+        everywhere("test_index_decides_over_files_of_an_earlier_save"),
+    ),
+    mutant(
+        "open shards again for loading",
+        "saved_state:SavedShard.states",
+        "if keep:",
+        "if False:",
+        everywhere("test_opens_each_shard_once"),
+    ),
+    mutant(
+        "open torch files with full pickle",
+        "saved_file:read_torch_file",
+        "return _load_weights_only(file, path, mapped=True), True",
+        "return torch.load(path, weights_only=False), True",
+        everywhere("test_code_in_a_file", part="shard"),
+        everywhere("test_code_in_a_file", part="groups"),
+    ),
+    mutant(
+        "unpickle values in safetensors files freely",
+        "saved_file:read_safetensors_file",
+        "entries[key] = loads(bytes(entries[key].tolist()))",
+        "entries[key] = pickle.loads(bytes(entries[key].tolist()))",
+        everywhere("test_code_in_a_file", "safetensors-sharded", part="shard"),
+        everywhere("test_code_in_the_groups_of_one_file", "safetensors-one-file"),
+    ),
+    mutant(
+        "open pipes",
+        "saved_file:require_regular_file",
+        "if not stat.S_ISREG(status.st_mode):",
+        "if not stat.S_ISREG(status.st_mode):\n        return 1\n    if False:",
+        everywhere("test_pipe_in_the_place_of_a_file", part="groups"),
+        hangs=True,
+    ),
+    mutant(
+        "leave the checkpoint's directory",
+        "saved_state:_stays_inside",
+        "if os.path.isabs(name) or not inside.startswith(",
+        "if False and not inside.startswith(",
+        everywhere("test_shard_outside_the_directory", how="parent"),
+        everywhere("test_shard_outside_the_directory", how="absolute"),
+    ),
+    mutant(
+        "ignore what the index lists and the shard lacks",
+        "validation:_StateCheck.check",
+        "if shard.lists_every_id and self.saved.index is not None:",
+        "if False:",
+        everywhere("test_index_lists_what_the_shard_lacks"),
+    ),
+    mutant(
+        "ignore what the shard holds and the index does not list",
+        "validation:_StateCheck._check_id",
+        "if self.saved.index is not None and",
+        "if False and",
+        everywhere("test_shard_holds_what_the_index_does_not_list"),
+    ),
+    mutant(
+        "take saved ids that are no integers",
+        "saved_state:checked_groups",
+        "if isinstance(item, bool) or not isinstance(item, int)]",
+        "if False]",
+        everywhere("test_id_that_is_no_number", but="TensorParallel ExpertParallel"),
+    ),
+]
+
+FITTING = [
+    mutant(
+        "truncate groups to what both sides have",
+        "destination:check_group_sizes",
+        "fits = True\n",
+        "return True\n",
+        everywhere("test_other_groups", change="moved", but="TensorParallel ExpertParallel"),
+        everywhere("test_other_groups", change="shorter"),
+    ),
+    mutant(
+        "ignore the number of groups",
+        "destination:check_group_sizes",
+        "if len(groups) != len(sizes):",
+        "if False:",
+        everywhere("test_other_groups", change="one_more"),
+    ),
+    mutant(
+        "ignore ids of no group",
+        "validation:_StateCheck._check_id",
+        "elif isinstance(param_id, int) and param_id not in self.known:",
+        "elif False:",
+        everywhere("test_id_in_no_group", "torch-one-file"),
+    ),
+    mutant(
+        "accept any shape",
+        "validation:_StateCheck._check_tensor",
+        "if not elementwise or placement.fits(shape):",
+        "if True:",
+        everywhere("test_state_of_another_shape", new_shape="transposed"),
+        everywhere("test_state_of_a_vector_one_element_too_long"),
+    ),
+    mutant(
+        "accept as many elements in another shape",
+        "validation:_StateCheck._check_tensor",
+        "if not elementwise or placement.fits(shape):",
+        "if not elementwise or value.numel() == torch.Size(placement.global_shape).numel():",
+        everywhere("test_state_of_another_shape", new_shape="transposed"),
+        everywhere("test_state_of_another_shape", new_shape="flat", but="ExpertParallel"),
+    ),
+    mutant(
+        "check the shapes of well-known moments only",
+        "validation:_StateCheck._check_tensor",
+        "shape = tuple(value.shape)",
+        "shape = tuple(value.shape)\n    if key not in ELEMENTWISE_STATE:\n        return",
+        everywhere("test_state_of_a_name_that_nobody_knows_has_another_shape", but="Gemini"),
+    ),
+    mutant(
+        "refuse groups that lack what __setstate__ fills in",
+        "validation:_check_hyperparameters",
+        "missing = sorted(keys - set(filled[position]))",
+        "missing = sorted(keys - set(groups[position]))",
+        everywhere("test_group_keys_that_older_torch_did_not_save", but="Gemini"),
+    ),
+    mutant(
+        "accept groups of another optimizer class",
+        "validation:_check_hyperparameters",
+        "if missing:",
+        "if False:",
+        everywhere("test_file_of_another_optimizer_class"),
+        everywhere("test_group_key_that_nothing_fills", key="betas"),
+    ),
+    mutant(
+        "ignore the names of parameters",
+        "validation:_check_names",
+        "if found != expected:",
+        "if False:",
+        everywhere("test_parameter_names_in_another_order", but="FSDP"),
+    ),
+    mutant(
+        "refuse renamed parameters",
+        "validation:_check_names",
+        "if len(saved) != len(present) or sorted(map(str, saved)) != sorted(map(str, present)):",
+        "if len(saved) != len(present):",
+        everywhere("test_renamed_parameters", but="FSDP"),
+    ),
+    mutant(
+        "let one id stand for two parameters",
+        "validation:_targets",
+        "elif known[0] is not param:",
+        "elif False:",
+        everywhere("test_id_twice_in_the_groups", but="TensorParallel ExpertParallel FSDP"),
+    ),
+]

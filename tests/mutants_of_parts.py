@@ -1,0 +1,303 @@
+"""Faults of choosing what a rank takes of a saved state: slices, parts, stages, experts."""
+
+from mutation import everywhere, mutant, where
+
+TP_SAVED = "test_tensor_parallel_state_is_saved_whole_and_cut_again"
+
+SLICES = [
+    mutant(
+        "take another rank's slice",
+        "placement:FlatSlice.cut",
+        "start = min(self.rank * self.slice_length",
+        "start = min((self.world_size - 1 - self.rank) * self.slice_length",
+        where("Zero HybridZero Experts", "test_full_checkpoint"),
+    ),
+    mutant(
+        "take the first rank's slice",
+        "placement:FlatSlice.cut",
+        "start = min(self.rank * self.slice_length",
+        "start = min(0",
+        where("Zero HybridZero Experts", "test_full_checkpoint"),
+    ),
+    mutant(
+        "pad a slice with ones",
+        "placement:FlatSlice.cut",
+        "held.new_zeros(",
+        "held.new_ones(",
+        where("Zero HybridZero Experts", "test_full_checkpoint"),
+    ),
+    mutant(
+        "pad a slice in front",
+        "placement:FlatSlice.cut",
+        "padded[: stop - start]",
+        "padded[self.slice_length - (stop - start) :]",
+        where("Zero HybridZero Experts", "test_full_checkpoint"),
+    ),
+    mutant(
+        "cut twice",
+        "validation:own_part",
+        "return part.cut(value) if",
+        "return part.cut(part.cut(value)) if",
+        where("Zero TensorParallel ExpertParallel Gemini", "test_full_checkpoint"),
+    ),
+    mutant(
+        "do not cut",
+        "validation:Plan.states",
+        "if placement.divides:",
+        "if False:",
+        where("Zero TensorParallel ExpertParallel Gemini", "test_full_checkpoint"),
+    ),
+    mutant(
+        "cut numbers too",
+        "validation:is_divided",
+        "return value.dim() > 0 or",
+        "return True or",
+        where("Zero TensorParallel ExpertParallel FSDP", "test_scalar_state"),
+    ),
+    mutant(
+        "read the whole tensor for a slice",
+        "placement:FlatSlice.cut",
+        "start = min(self.rank",
+        "part = part.clone(); start = min(self.rank",
+        where("Zero HybridZero", "test_reads_its_own_part_only", None),
+    ),
+    mutant(
+        "read the whole tensor for a range",
+        "placement:flat_range",
+        "return tensor.reshape(-1)[start:stop]",
+        "return tensor.clone().reshape(-1)[start:stop]",
+        where("Zero HybridZero Gemini", "test_reads_its_own_part_only", None),
+    ),
+    mutant(
+        "take the slice of a group of other ranks",
+        "low_level_zero_destination:LowLevelZeroDestination.placement",
+        "int(get_nd_rank(group)), get_nd_world_size(group)",
+        "0, 1",
+        where("Zero", "test_full_checkpoint"),
+    ),
+    mutant(
+        "cut what a load hook was given cut",
+        "destination:Destination.own_part",
+        "return Destination(self.optimizer)",
+        "return self",
+        where("Zero TensorParallel ExpertParallel", "test_hook_that_changes_the_state_dict"),
+    ),
+    mutant(
+        "leave it to a load hook whether the whole state fits",
+        "restore:_Loading._plan",
+        "and self.destination.by_position",
+        "",
+        where("Zero TensorParallel ExpertParallel Gemini", "test_hook_that_changes_the_state_dict"),
+    ),
+]
+
+PARTS = [
+    mutant(
+        "take another rank's part",
+        "placement:PartitionedDimension.held",
+        "start = min(self.rank * length",
+        "start = min((self.world_size - 1 - self.rank) * length",
+        where("TensorParallel ExpertsTensorParallel", "test_full_checkpoint"),
+        where("GeminiTensorParallel", TP_SAVED, None, layout_of_chunks="gathered"),
+    ),
+    mutant(
+        "take the part of the rank among all ranks",
+        "hybrid_parallel_destination:HybridParallelDestination.placement",
+        "global_shape, self.tp_rank, self.tp_size)",
+        "global_shape, 0, self.tp_size)",
+        where("TensorParallel ExpertsTensorParallel", "test_full_checkpoint"),
+    ),
+    mutant(
+        "guess the dimension from the shapes, which padding may make alike",
+        "tensor_parallel:partitioned_dimension",
+        "if not is_distributed_tensor(param):",
+        "if True:",
+        where("TensorParallel ExpertsTensorParallel", "test_small_and_empty_parameters"),
+    ),
+    mutant(
+        "pad a part with ones",
+        "placement:PartitionedDimension.cut",
+        "part.new_zeros(",
+        "part.new_ones(",
+        where("TensorParallel", "test_full_checkpoint"),
+    ),
+    mutant(
+        "do not pad a part",
+        "placement:PartitionedDimension.cut",
+        "if missing == 0:",
+        "if True:",
+        where("TensorParallel", "test_full_checkpoint"),
+    ),
+    mutant(
+        "pad a part in front",
+        "placement:PartitionedDimension.cut",
+        "padded.narrow(self.dimension, 0,",
+        "padded.narrow(self.dimension, missing,",
+        where("TensorParallel", "test_full_checkpoint"),
+    ),
+]
+
+ROWS_AND_COLUMNS = [
+    mutant(
+        "take the average over the other dimension",
+        "state_kinds:placement_of_state",
+        "AVERAGED_STATE[key] % dims",
+        "(AVERAGED_STATE[key] + 1) % dims",
+        everywhere("test_moments_of_rows_and_columns", but="Zero ExpertParallel Gemini FSDP"),
+        where("TensorParallel", "test_saved_by_an_optimizer_of_rows_and_columns", None, name="RowsAndColumns"),
+    ),
+    mutant(
+        "cut moments of rows and columns as the parameter is cut",
+        "state_kinds:placement_of_state",
+        "if key not in AVERAGED_STATE or dims < 2:",
+        "if True:",
+        everywhere("test_moments_of_rows_and_columns", but="Zero ExpertParallel Gemini FSDP"),
+        where("TensorParallel", "test_saved_by_an_optimizer_of_rows_and_columns", None, name="RowsAndColumns"),
+    ),
+    mutant(
+        "cut along the dimension that the parameter is cut along, though one before it is gone",
+        "placement:PartitionedDimension.averaged",
+        "dimension = self.dimension - (dim < self.dimension)",
+        "dimension = self.dimension",
+        where("TensorParallel", "test_moments_of_rows_and_columns"),
+    ),
+    mutant(
+        "cut moments that are averaged over the dimension that is cut",
+        "placement:PartitionedDimension.averaged",
+        "if self.dimension is None or dim == self.dimension:",
+        "if self.dimension is None:",
+        where("TensorParallel", "test_moments_of_rows_and_columns"),
+    ),
+    mutant(
+        "keep moments of rows and columns whole on every rank",
+        "placement:PartitionedDimension.averaged",
+        "if self.dimension is None or dim == self.dimension:",
+        "if True:",
+        where("TensorParallel", "test_moments_of_rows_and_columns"),
+    ),
+    mutant(
+        "keep moments of rows and columns of what is flat",
+        "placement:Placement.averaged",
+        "if self.keeps_everything else None",
+        "if True else None",
+        where("Zero ExpertParallel Gemini FSDP", "test_moments_of_rows_and_columns_that_cannot_be_cut"),
+    ),
+    mutant(
+        "put what is one long on every rank into one",
+        "placement:PartitionedDimension.join",
+        "if parts[0].shape[self.dimension] != self._local_shape[self.dimension]:",
+        "if False:",
+        where("TensorParallel", "test_saved_by_an_optimizer_of_rows_and_columns", None, name="Adafactor"),
+    ),
+    mutant(
+        "refuse what was one long on every rank",
+        "placement:PartitionedDimension.fits_reduced",
+        "length in (whole, self.world_size)",
+        "length == whole",
+        where("TensorParallel", "test_saved_by_an_optimizer_of_rows_and_columns", None, name="Adafactor"),
+    ),
+    mutant(
+        "let collections of tensors stay whole where tensors are cut",
+        "validation:_StateCheck._check_id",
+        "elif not placement.keeps_everything and _holds_tensor(value):",
+        "elif False:",
+        where("Zero TensorParallel ExpertParallel Gemini FSDP", "test_collection_of_tensors_that_cannot_be_cut"),
+    ),
+    mutant(
+        "refuse collections of tensors that stay whole",
+        "validation:_StateCheck._check_id",
+        "elif not placement.keeps_everything and _holds_tensor(value):",
+        "elif _holds_tensor(value):",
+        where("General DataParallel Pipeline", "test_collection_of_tensors"),
+    ),
+]
+
+STAGES = [
+    mutant(
+        "take the first saved ids on every stage",
+        "hybrid_parallel_destination:HybridParallelDestination.local_groups",
+        '[self._saved_id(param) for param in present["params"]]',
+        'groups[position]["params"][: len(present["params"])]',
+        where("Pipeline ExpertParallel", "test_full_checkpoint"),
+    ),
+    mutant(
+        "take the next id on record",
+        "hybrid_parallel_destination:HybridParallelDestination._saved_id",
+        "return self._record",
+        "return 1 + self._record",
+        where("Pipeline TensorParallel ExpertParallel", "test_full_checkpoint"),
+    ),
+    mutant(
+        "want all parameters on every stage",
+        "hybrid_parallel_destination:HybridParallelDestination.local_groups",
+        'built_with = [group["params"] for group in self._record["param_groups"]]',
+        'built_with = [[self._saved_id(each) for each in group["params"]] for group in self.optimizer.param_groups]',
+        where("Pipeline", "test_full_checkpoint"),
+    ),
+    mutant(
+        "ignore that saved ids stand for other parameters",
+        "hybrid_parallel_destination:HybridParallelDestination.local_groups",
+        "if pairs:",
+        "if False:",
+        where("TensorParallel Pipeline ExpertParallel", "test_id_twice_in_the_groups"),
+    ),
+    mutant(
+        "take groups that only other stages have state of for unknown",
+        "validation:validate",
+        'known = {param_id for group in saved.groups for param_id in group["params"]}',
+        "known = set()",
+        where("Pipeline ExpertParallel Gemini", "test_full_checkpoint"),
+    ),
+    mutant(
+        "ignore ids of the index that no group has",
+        "validation:_check_index",
+        "if isinstance(param_id, int) and param_id not in known:",
+        "if False:",
+        everywhere("test_id_in_no_group_in_a_shard_of_its_own"),
+    ),
+    mutant(
+        "take what two stages have saved for a fault",
+        "saved_state:open_sharded",
+        "_note_spare_ids(index, list(shards.values()))",
+        "pass",
+        where("TiedPipeline", "test_save_load_and_train_on", None, shards="one shard"),
+    ),
+    mutant(
+        "check names by ids that the stage does not have",
+        "validation:_check_names",
+        "if len(ids) != len(saved):",
+        "if False:",
+        where("Pipeline", "test_parameter_names_in_another_order"),
+    ),
+]
+
+EXPERTS = [
+    mutant(
+        "divide experts among the ranks that divide everything else",
+        "hybrid_parallel_destination:HybridParallelDestination.placement",
+        "group = self._dividing_groups[working_param]",
+        "group = max(self._dividing_groups.values(), key=get_nd_world_size)",
+        where("ExpertParallel", "test_full_checkpoint"),
+    ),
+    mutant(
+        "take the first slice of experts on every rank",
+        "hybrid_parallel_destination:HybridParallelDestination.placement",
+        "int(get_nd_rank(group))",
+        "0",
+        where("Experts HybridZero", "test_full_checkpoint"),
+    ),
+    mutant(
+        "take flat state of experts for damage",
+        "moe_destination:SavedUngathered._saved_shape",
+        "(candidate, (number_of_elements(candidate),))",
+        "(candidate,)",
+        where("ExpertParallel", "test_saved_by_unmodified_colossalai", None, steps=3, shards="one shard"),
+    ),
+    mutant(
+        "keep the rows that pad a vocabulary",
+        "moe_destination:SavedUngathered.cut",
+        "tensor = tensor.narrow(dim, 0, length)",
+        "pass",
+        where("TiedExperts", "test_state_with_the_rows_that_pad_the_vocabulary"),
+    ),
+]
