@@ -4,6 +4,7 @@ import io
 import json
 import os
 import pickle
+import re
 import zipfile
 
 import numpy
@@ -126,12 +127,12 @@ def test_a_truncated_torch_file_is_refused(tmp_path, keep, zip_format):
         read_torch_file(str(path))
 
 
-def rewritten(path, change):
+def rewritten(path, change, compression=zipfile.ZIP_STORED):
     """Rewrite the records of a torch zip file."""
     with zipfile.ZipFile(path) as archive:
         records = {name: archive.read(name) for name in archive.namelist()}
     change(records)
-    with zipfile.ZipFile(path, "w") as archive:
+    with zipfile.ZipFile(path, "w", compression) as archive:
         for name, data in records.items():
             archive.writestr(name, data)
 
@@ -146,6 +147,48 @@ def test_tensor_data_that_is_missing_or_short_is_refused(tmp_path):
         rewritten(path, change)
         with pytest.raises(UnreadableFileError):
             read_torch_file(str(path))
+
+
+def test_compressed_tensor_data_is_not_mistaken_for_tensors(tmp_path):
+    path = tmp_path / "file.bin"
+    # Bytes that compression makes longer, so that all lengths seem to be right.
+    table = torch.randint(0, 256, (5000,), dtype=torch.uint8)
+    torch.save({0: {"table": table, "zeros": torch.zeros(5000)}}, path)
+    rewritten(path, lambda records: None, zipfile.ZIP_DEFLATED)
+    found, mapped = read_torch_file(str(path))
+    assert torch.equal(found[0]["table"], table) and torch.equal(found[0]["zeros"], torch.zeros(5000))
+    assert not mapped
+
+
+def test_a_file_without_checksums_is_read(tmp_path):
+    path = tmp_path / "file.bin"
+    torch.save({0: {"a": torch.arange(5.0)}}, path)
+    data = bytearray(path.read_bytes())
+    # Where the checksum is in the headers of the archive's directory, as torch.serialization.set_crc32_options leaves it.
+    for match in re.finditer(b"PK\x01\x02", bytes(data)):
+        data[match.start() + 16 : match.start() + 20] = bytes(4)
+    path.write_bytes(data)
+    found, _ = read_torch_file(str(path))
+    assert torch.equal(found[0]["a"], torch.arange(5.0))
+
+
+def test_a_path_that_is_no_text_is_read(tmp_path):
+    path = os.path.join(os.fsencode(tmp_path), b"\xff\xfe.bin")
+    with open(path, "wb") as file:
+        torch.save({0: {"a": torch.arange(5.0)}}, file)
+    found, _ = read_torch_file(os.fsdecode(path))
+    assert torch.equal(found[0]["a"], torch.arange(5.0))
+
+
+def test_a_file_system_that_maps_nothing_is_read(tmp_path, monkeypatch):
+    def no_device(*arguments, **options):
+        raise RuntimeError("unable to mmap 1 bytes from file: No such device (19)")
+
+    path = tmp_path / "file.bin"
+    torch.save({0: {"a": torch.arange(5.0)}}, path)
+    monkeypatch.setattr(torch.UntypedStorage, "from_file", no_device)
+    found, mapped = read_torch_file(str(path))
+    assert torch.equal(found[0]["a"], torch.arange(5.0)) and not mapped
 
 
 def test_a_pipe_is_not_opened(tmp_path):

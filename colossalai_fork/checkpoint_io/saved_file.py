@@ -6,7 +6,6 @@ tensors handed out alias the file: whoever keeps one must copy it.
 
 import io
 import json
-import mmap
 import os
 import pickle
 import re
@@ -78,6 +77,10 @@ class _NotPlain(Exception):
     """The file is one that only torch's own loader can judge."""
 
 
+class _NotMappable(Exception):
+    """The bytes of the file are not those of its tensors, or the file system does not map files."""
+
+
 class _TorchZipReader:
     """
     Reads the pickle of a torch zip file into tensors that alias the mapped file.
@@ -90,6 +93,7 @@ class _TorchZipReader:
     Raises:
         zipfile.BadZipFile: If the file is not a whole zip archive.
         _NotPlain: If torch's own loader has to open it.
+        _NotMappable: If torch's own loader has to read it into memory.
     """
 
     _LOCAL_HEADER = struct.Struct("<HH")
@@ -99,7 +103,10 @@ class _TorchZipReader:
     def __init__(self, file: BinaryIO, path: str, size: int) -> None:
         with zipfile.ZipFile(file) as archive:
             names = [name for name in archive.NameToInfo if name.endswith("/data.pkl") and name.count("/") == 1]
-            if len(names) != 1:
+            if any(info.compress_type != zipfile.ZIP_STORED for info in archive.infolist()):
+                raise _NotMappable()
+            # torch can be told to save without checksums, and writes zero in their place.
+            if len(names) != 1 or archive.NameToInfo[names[0]].CRC == 0:
                 raise _NotPlain()
             root = names[0][: -len("data.pkl")]
             byte_order = root + "byteorder"
@@ -108,14 +115,16 @@ class _TorchZipReader:
             self._infos = archive.NameToInfo
             self._prefix = root + "data/"
             self._pickle = archive.read(names[0])
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as headers:
-                self._headers = headers
+            self._descriptor = file.fileno()
+            try:
                 # The mapping that tensors alias holds no file descriptor, so a checkpoint may have any number of shards.
                 storage = torch.UntypedStorage.from_file(path, shared=False, nbytes=size)
-                self._bytes = torch.empty(0, dtype=torch.uint8).set_(storage)
-                self._storages: Dict[str, Tuple[torch.dtype, torch.Tensor]] = {}
-                self.content = self._unpickle()
-        del self._headers, self._infos, self._pickle, self._storages
+            except (RuntimeError, UnicodeError):
+                raise _NotMappable()
+            self._bytes = torch.empty(0, dtype=torch.uint8).set_(storage)
+            self._storages: Dict[str, Tuple[torch.dtype, torch.Tensor]] = {}
+            self.content = self._unpickle()
+        del self._infos, self._pickle, self._storages
 
     def _unpickle(self) -> Any:
         constructors: Dict[Tuple[str, str], Any] = {("torch", name): dtype for name, dtype in _STORAGE_DTYPES.items()}
@@ -137,9 +146,8 @@ class _TorchZipReader:
         info = self._infos.get(self._prefix + key)
         if info is None:
             raise UnreadableFileError("the data of tensor {!r} is missing".format(key))
-        if info.compress_type != zipfile.ZIP_STORED:
-            raise _NotPlain()
-        name, extra = self._LOCAL_HEADER.unpack_from(self._headers, info.header_offset + self._LOCAL_HEADER_LENGTHS)
+        lengths_at = info.header_offset + self._LOCAL_HEADER_LENGTHS
+        name, extra = self._LOCAL_HEADER.unpack(os.pread(self._descriptor, self._LOCAL_HEADER.size, lengths_at))
         start = info.header_offset + self._LOCAL_HEADER_SIZE + name + extra
         end = start + info.file_size
         if numel < 0 or numel * dtype.itemsize > info.file_size or end > self._bytes.numel():
@@ -207,7 +215,7 @@ def read_torch_file(path: str) -> Tuple[Any, bool]:
 
     Returns:
         Tuple[Any, bool]: The object, on CPU, and whether its tensors alias the mapped file (True) or are held in
-            memory (False, torch's format from before 1.6).
+            memory (False: torch's format from before 1.6, compressed archives, files that cannot be mapped).
 
     Raises:
         UnreadableFileError: If there is no such file, or it is not whole, or holds more than plain data.
@@ -221,6 +229,8 @@ def read_torch_file(path: str) -> Tuple[Any, bool]:
                 return _TorchZipReader(file, path, size).content, True
             except _NotPlain:
                 return _load_weights_only(file, path, mapped=True), True
+            except _NotMappable:
+                return _load_weights_only(file, path, mapped=False), False
     except UnreadableFileError:
         raise
     except Exception as error:
