@@ -4,13 +4,39 @@ import pytest
 
 from colossalai_fork.gate import test_general, test_hybrid_parallel, test_low_level_zero, test_moe
 from colossalai_fork.gate.cases_crossing import cross
+from colossalai_fork.gate.hybrid_parallel import HybridParallelContract
+
+
+class ZeroAlone(HybridParallelContract):
+    """One process."""
+
+    __test__ = False
+    zero = 1
+    precision = "bf16"
+
+
+class ZeroOnFour(HybridParallelContract):
+    """Four processes."""
+
+    __test__ = False
+    world_size = 4
+    zero = 1
+    precision = "bf16"
+
 
 PAIRS = [
+    (test_hybrid_parallel.TestZero2, ZeroAlone),
+    (ZeroAlone, test_hybrid_parallel.TestZero2),
     (test_hybrid_parallel.TestZero2, test_hybrid_parallel.TestZero1On3),
+    (test_hybrid_parallel.TestZero1On3, test_hybrid_parallel.TestZero2),
+    (test_hybrid_parallel.TestZero2, ZeroOnFour),
+    (ZeroOnFour, test_hybrid_parallel.TestZero2),
     (test_hybrid_parallel.TestZero1On3, test_hybrid_parallel.TestTensorParallelZero),
     (test_hybrid_parallel.TestDataParallel, test_hybrid_parallel.TestTensorParallel),
     (test_hybrid_parallel.TestTensorParallel, test_hybrid_parallel.TestDataParallel),
     (test_hybrid_parallel.TestTensorParallelZero, test_hybrid_parallel.TestPipeline),
+    (test_hybrid_parallel.TestPipeline, test_hybrid_parallel.TestDataParallel),
+    (test_hybrid_parallel.TestDataParallel, test_hybrid_parallel.TestPipeline),
     (test_hybrid_parallel.TestPipeline, test_hybrid_parallel.TestTensorParallelPipeline),
     (test_hybrid_parallel.TestPipeline, test_hybrid_parallel.TestPipelineZero),
     (test_hybrid_parallel.TestTensorParallelPipeline, test_hybrid_parallel.TestZero2),
@@ -20,6 +46,8 @@ PAIRS = [
     (test_hybrid_parallel.TestTensorParallel, test_low_level_zero.TestZeroStage1),
     (test_moe.TestExpertParallel, test_moe.TestExpertsAlone),
     (test_moe.TestExpertsAlone, test_moe.TestExpertParallel),
+    (test_moe.TestExpertsAlone, test_moe.TestExpertsDataParallel),
+    (test_moe.TestExpertsDataParallel, test_moe.TestExpertsAlone),
     (test_moe.TestExpertParallel, test_moe.TestExpertParallelZero),
     (test_moe.TestExpertParallelZero, test_moe.TestExpertsDataParallel),
     (test_moe.TestExpertsDataParallel, test_moe.TestExpertsTensorParallel),

@@ -3,6 +3,7 @@
 from colossalai_fork.gate.test_hybrid_parallel import (
     TestDataParallel,
     TestMixedPrecision,
+    TestMixedPrecisionScaled,
     TestPipeline,
     TestPipelineZero,
     TestTensorParallel,
@@ -16,6 +17,7 @@ from colossalai_fork.gate.test_hybrid_parallel import (
 __all__ = [
     "TestDataParallel",
     "TestMixedPrecision",
+    "TestMixedPrecisionScaled",
     "TestPipeline",
     "TestPipelineZero",
     "TestTensorParallel",

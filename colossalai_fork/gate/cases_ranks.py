@@ -11,15 +11,9 @@ from .contract_base import ContractBase, case
 from .observation import differences
 
 #: What goes wrong on one rank only.
-FAULTS = (
-    "missing shard",
-    "short shard",
-    "missing index",
-    "missing group file",
-    "no directory",
-    "other groups",
-    "a shape",
-)
+FAULTS = ("missing shard", "short shard", "no directory", "other groups", "a shape")
+#: What can be missing of a checkpoint that is not one file.
+FAULTS_OF_DIRECTORIES = ("missing index", "missing group file")
 
 
 class RankCases(ContractBase):
@@ -29,10 +23,16 @@ class RankCases(ContractBase):
     @pytest.mark.parametrize("fault", FAULTS)
     @case(3, rows=(24,), deadline=30.0)
     def test_one_rank_fails(self, layout, fault, failing):
+        self._one_rank_fails(layout, fault, failing)
+
+    @pytest.mark.parametrize("failing", ["first", "last"])
+    @pytest.mark.parametrize("fault", FAULTS_OF_DIRECTORIES)
+    @case(3, rows=(24,), deadline=30.0, layouts=is_sharded)
+    def test_one_rank_lacks_a_file(self, layout, fault, failing):
+        self._one_rank_fails(layout, fault, failing)
+
+    def _one_rank_fails(self, layout, fault, failing):
         self.require(self.distributed and self.world_size > 1, "the ranks do not load together")
-        self.require(
-            is_sharded(layout) or fault not in ("missing index", "missing group file"), "this layout is one file"
-        )
         subject = self.trained()
         path = self.write(self.files(self.saved(), layout))
         bad_rank = 0 if failing == "first" else self.world_size - 1

@@ -102,6 +102,14 @@ class RefusingCases(ContractBase):
         files.groups = change(files.groups)
         self.must_refuse(subject, self.write(files), ["group"], kinds=ValueError)
 
+    @case(2, 3, rows=(6,), guard=groups_are_counted)
+    def test_more_groups_than_the_optimizer_has(self, layout):
+        everything = tuple(range(len(self.recipe().shapes)))
+        subject = self.trained(recipe=self.recipe(groups=(everything,), rates=(0.01,)))
+        saved = self.saved()
+        self.require(len(saved["param_groups"]) > 1, "the configuration has one group")
+        self.must_refuse(subject, self.write(self.files(saved, layout)), ["group"], kinds=ValueError)
+
     @pytest.mark.parametrize("new_shape", ["shorter", "longer", "transposed", "another dimension", "flat", "a number"])
     @case(2, 3, rows=(8,))
     def test_state_of_another_shape(self, layout, new_shape):

@@ -139,8 +139,10 @@ class ResourceCases(ContractBase):
 
 
 def _scaler_state(optimizer):
-    mixin = getattr(optimizer, "mixed_precision_mixin", None)
-    scaler = getattr(mixin, "grad_scaler", None)
+    # ZeRO, Gemini and what steps copies in float32 each have their own name for it.
+    names = ("mixed_precision_mixin", "mix_precision_mixin", "mixed_precision")
+    mixins = (getattr(optimizer, name, None) for name in names)
+    scaler = next((mixin.grad_scaler for mixin in mixins if hasattr(mixin, "grad_scaler")), None)
     return None if scaler is None else {key: float(value) for key, value in scaler.state_dict().items()}
 
 

@@ -31,6 +31,12 @@ class DDP(UsesGeminisAdam, test_torch_ddp.TestTorchDDP):
     __test__ = False
 
 
+class DDPAlone(DDP):
+    """One process."""
+
+    world_size = 1
+
+
 class ZeroOnTwo(UsesGeminisAdam, test_low_level_zero.TestZeroStage1):
     """Two processes."""
 
@@ -40,6 +46,7 @@ class ZeroOnTwo(UsesGeminisAdam, test_low_level_zero.TestZeroStage1):
 PAIRS = [
     (test_gemini.TestGemini, General),
     (test_gemini.TestGemini, DDP),
+    (test_gemini.TestGemini, DDPAlone),
     (test_gemini.TestGemini, ZeroOnTwo),
     (test_gemini.TestGeminiOnFour, General),
     (test_gemini.TestGemini, test_gemini.TestGeminiAlone),
@@ -47,6 +54,8 @@ PAIRS = [
     (test_gemini.TestGeminiGathered, test_gemini.TestGemini),
     (test_gemini.TestGemini, test_gemini.TestGeminiExtraDataParallel),
     (General, test_gemini.TestGemini),
+    (DDP, test_gemini.TestGemini),
+    (DDPAlone, test_gemini.TestGemini),
     (ZeroOnTwo, test_gemini.TestGemini),
     (test_torch_fsdp.TestTorchFSDP, test_general.TestGeneral),
     (test_torch_fsdp.TestTorchFSDP, test_low_level_zero.TestZeroStage1),

@@ -5,7 +5,11 @@ how files are read, load one or two layouts.
 """
 
 from .cases_damage import DamageCases
+from .cases_native import NativeCases
+from .cases_ranks import RankCases
+from .cases_refusing import RefusingCases
 from .cases_resources import ResourceCases
+from .cases_unmodified_files import UnmodifiedFilesCases
 from .hybrid_parallel import HybridParallelContract, without
 
 
@@ -32,6 +36,15 @@ class TestMixedPrecision(HybridParallelContract):
     world_size = 2
     layouts = ("safetensors-sharded",)
     precision = "bf16"
+
+
+@without(DamageCases, NativeCases, RankCases, RefusingCases, UnmodifiedFilesCases)
+class TestMixedPrecisionScaled(HybridParallelContract):
+    """The same in float16, whose gradients are scaled."""
+
+    world_size = 2
+    layouts = ("torch-one-file",)
+    precision = "fp16"
 
 
 @without(DamageCases, ResourceCases)
