@@ -294,6 +294,21 @@ EXPERTS = [
         where("ExpertParallel", "test_saved_by_unmodified_colossalai", None, steps=3, shards="one shard"),
     ),
     mutant(
+        "take what may be flat for divided",
+        "moe_destination:SavedUngathered.keeps_everything",
+        "return self.placed.keeps_everything",
+        "return False",
+        where("ExpertsWithoutZero", "test_collection_of_tensors"),
+        where("ExpertsWithoutZero", "test_state_of_a_name_that_nobody_knows_has_another_shape"),
+    ),
+    mutant(
+        "let moments of an unknown name have another shape where they may be flat",
+        "validation:_StateCheck._check_id",
+        "if placement.keeps_everything else {}",
+        "if not placement.divides else {}",
+        where("ExpertsWithoutZero", "test_state_of_a_name_that_nobody_knows_has_another_shape"),
+    ),
+    mutant(
         "keep the rows that pad a vocabulary",
         "moe_destination:SavedUngathered.cut",
         "tensor = tensor.narrow(dim, 0, length)",
