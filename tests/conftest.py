@@ -1,6 +1,12 @@
 """Options and fixtures; those of the contract come from the gate's pytest plugin."""
 
+import hypothesis
+
 pytest_plugins = ["colossalai_fork.gate.plugin"]
+
+# How long an example takes says how busy the machine is.
+hypothesis.settings.register_profile("colossalai-fork", deadline=None)
+hypothesis.settings.load_profile("colossalai-fork")
 
 
 def pytest_addoption(parser):

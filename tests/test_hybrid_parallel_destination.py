@@ -4,6 +4,8 @@ import types
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from colossalai_fork.checkpoint_io.errors import CheckpointMismatchError
 from colossalai_fork.checkpoint_io.hybrid_parallel_destination import HybridParallelDestination
@@ -63,6 +65,27 @@ def test_a_stage_takes_its_own_ids():
     load(wrapper, saved())
     assert momenta(wrapper) == {1: [2.0] * 3, 2: [2.0] * 4}
     assert [len(group["params"]) for group in wrapper.optim.param_groups] == [1, 1]
+
+
+@given(st.data())
+def test_stages_and_experts_together_take_everything(data):
+    """However the parameters are dealt to the ranks, each takes its own; what nobody else has is nobody else's."""
+    shapes = tuple((length,) for length in data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=6)))
+    split = data.draw(st.integers(0, len(shapes)))
+    groups = (tuple(range(split)), tuple(range(split, len(shapes))))
+    ranks = data.draw(st.integers(1, 4))
+    dealt = [data.draw(st.integers(0, ranks - 1)) for _ in shapes]
+    state_dict = saved(held=range(len(shapes)), groups=groups, shapes=shapes)
+    for number, state in state_dict["state"].items():
+        state["momentum_buffer"] += number
+    found = {}
+    for rank in range(ranks):
+        held = [number for number, place in enumerate(dealt) if place == rank]
+        wrapper = trained(boosted(held=held, groups=groups, shapes=shapes))
+        load(wrapper, state_dict)
+        assert set(momenta(wrapper)) == set(held)
+        found.update(momenta(wrapper))
+    assert found == {number: state["momentum_buffer"].tolist() for number, state in state_dict["state"].items()}
 
 
 def test_a_stage_may_hold_none_of_a_group():

@@ -9,6 +9,7 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from colossalai_fork.checkpoint_io.gemini_placement import ChunkRange, CustomPartition
 from colossalai_fork.checkpoint_io.moe_destination import SavedUngathered
 from colossalai_fork.checkpoint_io.placement import FlatSlice, PartitionedDimension, Replicated, flat_range
 
@@ -330,3 +331,61 @@ def test_slices_have_no_rows_and_columns():
     assert FlatSlice(Replicated((4, 3)), 0, 2).averaged(0) is None
     assert SavedUngathered(FlatSlice(Replicated((4, 3)), 0, 2), (4, 3)).averaged(0) is None
     assert SavedUngathered(Replicated((4, 3)), (4, 3)).averaged(0).fits((3,))
+
+
+def thirds_of(tensor, rank, size):
+    """Query, key and value in one: each rank has its part of each."""
+    return torch.cat([third.chunk(size, 0)[rank] for third in tensor.chunk(3, 0)])
+
+
+@given(st.data())
+def test_chunks_put_together_are_the_whole(data):
+    """Parameters laid end to end, cut where the slices of the chunk end, tensor-parallel parts and fused weights among them."""
+    world_size, tensor_parallel = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 3))
+    laid = []
+    for _ in range(data.draw(st.integers(1, 3))):
+        if data.draw(st.booleans()):
+            layout = dataclasses.replace(data.draw(layouts(zero=False)), tensor_parallel=tensor_parallel)
+            if layout.dimension is not None:
+                length = math.ceil(layout.shape[layout.dimension] / tensor_parallel)
+                layout = dataclasses.replace(layout, length=length)
+            wholes = [layout.whole(rank) for rank in range(tensor_parallel)]
+            tensor = data.draw(tensors(layout.shape))
+            parts = [part[0] for part in layout.expected(tensor)]
+        else:
+            shape = (3 * tensor_parallel * data.draw(st.integers(1, 2)), data.draw(st.integers(1, 3)))
+            tensor = data.draw(tensors(shape))
+            parts = [thirds_of(tensor, rank, tensor_parallel) for rank in range(tensor_parallel)]
+            wholes = [
+                CustomPartition(shape, part.shape, lambda whole, rank=rank: thirds_of(whole, rank, tensor_parallel))
+                for rank, part in enumerate(parts)
+            ]
+        laid.append((tensor, wholes, parts if len(parts) == tensor_parallel else parts * tensor_parallel))
+    slice_length = data.draw(st.integers(1, 40))
+    for tensor_parallel_rank in range(tensor_parallel):
+        start = 0
+        for tensor, wholes, parts in laid:
+            whole, part = wholes[tensor_parallel_rank], parts[tensor_parallel_rank]
+            count, found = part.numel(), []
+            # Slices that end before the parameter begins, or begin behind its end, have none of it.
+            for rank in range(max(world_size, -(-(start + count) // slice_length))):
+                bounds = (min(max(each * slice_length - start, 0), count) for each in (rank, rank + 1))
+                placement = ChunkRange(whole, *bounds)
+                piece = placement.cut(tensor)
+                assert placement.fits(tensor.shape) and tuple(piece.shape) == placement.local_shape
+                assert placement.global_shape == tuple(tensor.shape) and piece.dtype == tensor.dtype
+                found.append(piece)
+            assert tuple(part.shape) == whole.local_shape
+            assert_same_bits(torch.cat(found), part.flatten())
+            start += count
+
+
+def test_chunks_in_memory_order_are_found(monkeypatch):
+    def in_memory_order(self, tensor):
+        part = self.whole.cut(tensor)
+        return part.as_strided((part.numel(),), (1,))[self.start : self.stop]
+
+    monkeypatch.setattr(ChunkRange, "cut", in_memory_order)
+    tensor = torch.arange(6.0).reshape(2, 3).t()
+    pieces = [ChunkRange(Replicated((3, 2)), start, start + 2).cut(tensor) for start in (0, 2, 4)]
+    assert not torch.equal(torch.cat(pieces), tensor.flatten())
