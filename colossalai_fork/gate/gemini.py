@@ -237,7 +237,7 @@ class GeminiContract(GeminiCases, BoosterContract):
         stand_ins = [parameter for group in twin.param_groups for parameter in group["params"]]
         for parameter in stand_ins:
             # Before the first step it does not have the dtype of what it stands for yet.
-            parameter.data = torch.empty(0, dtype=self.state_dtype(subject.recipe))
+            parameter.data = torch.empty(0, dtype=self.state_dtype(subject.recipe), device=self.device)
         twin.load_state_dict(frozen(self.local_state(subject, saved)))
         # HybridAdam looks its state up as it loads, and so makes an entry for each parameter.
         for parameter in stand_ins:
@@ -252,7 +252,8 @@ class GeminiContract(GeminiCases, BoosterContract):
         generator = torch.Generator().manual_seed(3)
         for mine, other in zip(subject.parameters, [each for group in twin.param_groups for each in group["params"]]):
             start, stop = lengths[id(mine)]
-            mine.data = torch.randn(stop - start, generator=generator).to(self.state_dtype(subject.recipe))
+            values = torch.randn(stop - start, generator=generator)
+            mine.data = values.to(device=self.device, dtype=self.state_dtype(subject.recipe))
             other.data = mine.data.clone()
         try:
             super().must_equal(subject, twin, step)
