@@ -119,8 +119,8 @@ FLAT_PARAMETERS = [
     mutant(
         "keep entries that hold nothing, which FSDP cannot flatten",
         "fsdp_destination:FSDPDestination.adapted",
-        "for param_id, _, state in plan.states() if state}",
-        "for param_id, _, state in plan.states()}",
+        "if state",
+        "if state is not None",
         where("FSDP", "test_saved_empty_entry"),
     ),
     mutant(

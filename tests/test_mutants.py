@@ -21,8 +21,8 @@ from colossalai_fork.gate.real_models import LlamaContract, TiedMixtralContract
 from colossalai_fork.gate.torch_fsdp import TorchFSDPContract
 from colossalai_fork.gate.worker_main import Call
 
-#: Seconds that a case may take, and those that one may take with a fault that hangs.
-DEADLINE, DEADLINE_OF_HANGING = 60.0, 3.0
+#: Seconds that a case may take, and those that one may take with a fault that hangs, at least.
+DEADLINE, DEADLINE_OF_HANGING = 60.0, 2.0
 
 
 class Mutated:
