@@ -9,6 +9,9 @@ import pytest
 import torch
 
 from colossalai_fork.checkpoint_io import GeneralCheckpointIO
+from colossalai_fork.checkpoint_io.destination import Destination
+from colossalai_fork.checkpoint_io.saved_state import SavedShard, SavedState
+from colossalai_fork.checkpoint_io.validation import validate
 from colossalai_fork.gate import cpu_stand_in
 
 MEBIBYTE = 2**20
@@ -63,6 +66,42 @@ def test_time_grows_with_the_number_of_parameters_not_its_square(tmp_path):
         GeneralCheckpointIO().save_optimizer(optimizer, str(path), shard=True)
         times.append(medians([GeneralCheckpointIO()], optimizer, path, repeats=3)[0])
     print(f"four times the parameters take {times[1] / times[0]:.1f} times as long")
+    assert times[1] < 8 * times[0]
+
+
+def test_time_grows_with_the_number_of_groups_not_its_square(tmp_path):
+    times = []
+    for count in (1_000, 4_000):
+        optimizer = torch.optim.Adam([{"params": [torch.nn.Parameter(torch.zeros(2))]} for _ in range(count)])
+        for group in optimizer.param_groups:
+            group["params"][0].grad = torch.ones(2)
+        optimizer.step()
+        path = tmp_path / f"{count}.bin"
+        GeneralCheckpointIO().save_optimizer(optimizer, str(path))
+        times.append(medians([GeneralCheckpointIO()], optimizer, path, repeats=3)[0])
+    print(f"four times the groups take {times[1] / times[0]:.1f} times as long")
+    assert times[1] < 8 * times[0]
+
+
+def test_validation_grows_with_the_number_of_shards_not_its_square():
+    def seconds_for(count):
+        optimizer = trained_adam(count, 2)
+        saved = optimizer.state_dict()
+        # In memory, because opening files takes most of the time otherwise.
+        shards = [
+            SavedShard(f"{param_id}.bin", lambda states={param_id: state}: (states, True))
+            for param_id, state in saved["state"].items()
+        ]
+        index = {param_id: f"{param_id}.bin" for param_id in saved["state"]}
+        state = SavedState("the checkpoint", saved["param_groups"], "the checkpoint", shards, index)
+        problems = []
+        start = time.process_time()
+        validate(state, Destination(optimizer), problems)
+        assert problems == []
+        return time.process_time() - start
+
+    times = [statistics.median(seconds_for(count) for _ in range(3)) for count in (1_000, 4_000)]
+    print(f"four times the shards take {times[1] / times[0]:.1f} times as long")
     assert times[1] < 8 * times[0]
 
 

@@ -1,7 +1,9 @@
 """What happens inside one load that no file shows: hooks, subclasses, failures half-way, upstream's two functions."""
 
+import collections
 import copy
 
+import numpy
 import pytest
 import torch
 
@@ -12,7 +14,7 @@ from colossalai_fork.checkpoint_io import (
 )
 from colossalai_fork.checkpoint_io.destination import Destination
 from colossalai_fork.checkpoint_io.errors import CheckpointDamagedError, CheckpointMismatchError
-from colossalai_fork.checkpoint_io.restore import restore
+from colossalai_fork.checkpoint_io.restore import _digest, restore
 from colossalai_fork.checkpoint_io.saved_state import in_memory
 
 
@@ -183,6 +185,84 @@ def test_state_of_the_optimizer_as_a_whole(tmp_path):
     assert "stale" not in optimizer.state
 
 
+@pytest.mark.parametrize(
+    "value", [5, "text", None, [torch.ones(2), {"deep": 1}], collections.namedtuple("Pair", "a b")(1, 2)]
+)
+def test_what_an_optimizer_keeps_under_a_name(value):
+    source, ours, theirs = trained(), trained(seed=1), trained(seed=1)
+    source.state["name"] = value
+    load(ours, source.state_dict())
+    native(theirs, source.state_dict())
+    assert_same(ours.state_dict(), theirs.state_dict())
+
+
+def holding_itself():
+    value = [1]
+    value.append(value)
+    return value
+
+
+def nested(depth):
+    value = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {1: {"odd": range(3)}},
+        {1: {"odd": collections.namedtuple("Pair", "a b")(1, 2)}},
+        {1: {"odd": numpy.ones(3)}},
+        {1: {"odd": holding_itself()}},
+        {1: {"odd": nested(400)}},
+        {"odd": holding_itself()},
+        {"odd": nested(400)},
+    ],
+    ids=["range", "pair", "array", "cycle", "deep", "cycle-under-a-name", "deep-under-a-name"],
+)
+def test_what_native_loading_cannot_rebuild_is_refused_before_anything_changes(state):
+    optimizer = trained(seed=1)
+    state_dict = trained().state_dict()
+    state_dict["state"].update(state)
+    before = snapshot(optimizer)
+    with pytest.raises((CheckpointMismatchError, CheckpointDamagedError), match="odd"):
+        load(optimizer, state_dict)
+    assert_same(snapshot(optimizer), before)
+
+
+def test_ranks_agree_on_groups_that_are_equal():
+    def digest(order, device):
+        groups = [{"params": [0], "tags": set(order), "by": lambda: device, "lr": OnDevice(torch.tensor(0.5), device)}]
+        return _digest(in_memory({"state": {}, "param_groups": groups}))
+
+    class OnDevice(torch.Tensor):
+        """A tensor whose text names a device, as that of a tensor on an accelerator does."""
+
+        def __new__(cls, data, device):
+            return data.as_subclass(cls)
+
+        def __init__(self, data, device):
+            self.place = device
+
+        def __repr__(self, **options):
+            return f"tensor(0.5000, device='{self.place}')"
+
+    # Eight and zero fall into one slot of a small set, so their order there is that of their arrival.
+    assert list({0, 8}) != list({8, 0})
+    assert digest([0, 8], "cuda:0") == digest([8, 0], "cuda:1")
+
+
+def test_ranks_notice_groups_that_differ_anywhere():
+    def digest(position):
+        rates = torch.zeros(5000)
+        rates[position] = 1
+        return _digest(in_memory({"state": {}, "param_groups": [{"params": [0], "rates": rates}]}))
+
+    assert digest(2500) != digest(2501)
+
+
 def test_a_default_that_never_was_in_the_groups_is_not_missed():
     class Plain(torch.optim.Optimizer):
         def __init__(self, params, lr=0.1):
@@ -244,6 +324,31 @@ def test_states_with_a_map_of_the_callers_own_replace_everything():
     load_states_into_optimizer(optimizer, {11: saved[1]}, id_map)
     assert list(optimizer.state_dict()["state"]) == [1]
     assert_same(optimizer.state_dict()["state"][1], saved[1])
+
+
+def test_shards_through_a_map_of_the_callers_own_add_up():
+    source, optimizer = trained(), trained(seed=1)
+    saved = source.state_dict()["state"]
+    id_map = dict(enumerate(optimizer.param_groups[0]["params"]))
+    load_states_into_optimizer(optimizer, {0: saved[0]}, id_map)
+    # Two pipeline stages that share a parameter both save its state.
+    load_states_into_optimizer(optimizer, {0: saved[0], 2: saved[2]}, id_map, strict=True)
+    load_states_into_optimizer(optimizer, {1: saved[1]}, id_map)
+    states = optimizer.state_dict()["state"]
+    assert_same([states[0], states[1], states[2]], [saved[0], saved[1], saved[2]])
+    load_states_into_optimizer(optimizer, {1: saved[1]}, dict(id_map))
+    assert sorted(optimizer.state_dict()["state"]) == [1]
+
+
+def test_states_of_earlier_shards_are_not_copied_again():
+    source, optimizer = trained(), trained(seed=1)
+    saved = source.state_dict()["state"]
+    id_map = dict(enumerate(optimizer.param_groups[0]["params"]))
+    load_states_into_optimizer(optimizer, {0: saved[0]}, id_map)
+    moments = optimizer.state[id_map[0]]["exp_avg"]
+    load_states_into_optimizer(optimizer, {1: saved[1]}, id_map)
+    assert optimizer.state[id_map[0]]["exp_avg"] is moments
+    assert optimizer.state[id_map[1]]["exp_avg"] is not saved[1]["exp_avg"]
 
 
 def test_states_that_do_not_fit_change_nothing():

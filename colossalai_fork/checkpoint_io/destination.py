@@ -1,6 +1,6 @@
 """What an IO class knows of the optimizer that it loads into."""
 
-from typing import Any, Dict, List, Optional, Sequence, Type
+from typing import Any, Collection, Dict, List, Optional, Sequence, Type
 
 import torch
 from colossalai.interface import OptimizerWrapper
@@ -52,6 +52,8 @@ class Destination:
     by_position = True
     # Whether a parameter whose saved state is empty gets no entry at all, where native loading makes an empty one.
     empty_is_absent = False
+    # Saved ids whose state is the optimizer's own already, so that it need not be copied.
+    taken_ids: Collection[Any] = ()
 
     def __init__(self, optimizer: Optimizer) -> None:
         self.optimizer = optimizer

@@ -119,7 +119,7 @@ class FlatParameters:
         flat = [[each.name for each in made_of if each.name in states] for made_of in chain(*self._originals)]
         named = set(chain(*flat))
         flat.append([key for key in states if key not in named])
-        sizes = [sum(_size(value) for name in names for value in states[name].values()) for names in flat]
+        sizes = [sum(_size(states[name]) for name in names) for names in flat]
         enough = max(max(sizes), sum(sizes) // MAX_BATCHES)
         batches: List[List[Any]] = []
         room: Optional[int] = None
@@ -145,6 +145,8 @@ def is_elementwise(value: Any) -> bool:
 
 
 def _size(value: Any) -> int:
+    if isinstance(value, dict):
+        return sum(map(_size, value.values()))
     return value.numel() * value.element_size() if isinstance(value, torch.Tensor) else 0
 
 

@@ -55,7 +55,9 @@ class FSDPDestination(Destination):
             raise load_error(problems)
         names = flat.names_by_id(plan.groups)
         # An empty entry is a parameter without state, which FSDP has no form for.
-        states = {names.get(param_id, param_id): state for param_id, _, state in plan.states() if state}
+        states = {
+            names.get(param_id, param_id): state for param_id, param, state in plan.states() if state or param is None
+        }
         flat.check(plan.groups, states, saved.source, problems)
         if problems:
             raise load_error(problems)

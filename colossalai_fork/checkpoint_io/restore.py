@@ -5,6 +5,7 @@ the part that this rank keeps, so casting, defaults, hooks and subclasses behave
 """
 
 import contextlib
+import copy
 import gc
 import zlib
 from collections import OrderedDict
@@ -144,12 +145,9 @@ class _Loading:
         elif not self.low_cpu_mem_mode or self._native_is_overridden():
             self._states = self._read_all(plan.states())
         else:
+            taken = self.destination.taken_ids
             self._states = (
-                (
-                    param_id,
-                    param,
-                    {key: _owned(value, self._cast_by_native(param), key) for key, value in state.items()},
-                )
+                (param_id, param, state if param_id in taken else _owned(state, self._cast_by_native(param), None))
                 for param_id, param, state in plan.states()
             )
 
@@ -178,7 +176,7 @@ class _Loading:
         def read(entry: Entry) -> Entry:
             param_id, param, state = entry
             pinned = param is not None and param.device.type == "cuda"
-            return param_id, param, {key: _owned(value, None, key, pinned) for key, value in state.items()}
+            return param_id, param, _owned(state, None, None, pinned)
 
         with ThreadPoolExecutor(max_workers=max(1, self.num_threads)) as pool:
             return list(pool.map(read, states))
@@ -210,9 +208,9 @@ class _Loading:
             Exception: Whatever native code, or reading, raises. The caller empties the optimizer then.
         """
         self.optimizer.state.clear()
-        stream = _Stream(self._states, self.destination)
+        groups = _GroupList(dict(group, params=_IdList(group["params"])) for group in self._groups)
+        stream = _Stream(self._states, self.destination, groups)
         self._states = ()
-        groups = [dict(group, params=_IdList(group["params"])) for group in self._groups]
         # A subclass may look up states as it likes, so it gets a dictionary of them.
         states = dict(stream.items()) if self._native_is_overridden() else stream
         with _hooks_held_back(self.optimizer):
@@ -256,6 +254,26 @@ class _IdList(list):
         return list(self)
 
 
+class _GroupList(list):
+    """
+    Saved groups. Native code looks for the group of each state value from the first group on, so the one that it is about to
+    look for comes first.
+    """
+
+    def __init__(self, groups: Iterable[Dict[str, Any]]) -> None:
+        super().__init__(groups)
+        self.sought: Any = None
+        self._by_id = {param_id: group for group in list.__iter__(self) for param_id in group["params"]}
+
+    def __iter__(self) -> Iterator[Dict[str, Any]]:
+        if self.sought in self._by_id:
+            yield self._by_id[self.sought]
+        yield from super().__iter__()
+
+    def __deepcopy__(self, memo: Dict[int, Any]) -> List[Dict[str, Any]]:
+        return [copy.deepcopy(group, memo) for group in list.__iter__(self)]
+
+
 class _Kept:
     """A value that native code must leave as it is: texts, which it takes apart, and dtypes that it does not know of."""
 
@@ -270,12 +288,14 @@ class _Stream(dict):
     Args:
         states (Iterable): Saved id, parameter and state of each entry; owned by this load.
         destination (Destination): The optimizer.
+        groups (_GroupList): The groups that native code is handed with them.
     """
 
-    def __init__(self, states: Iterable[Entry], destination: Destination) -> None:
+    def __init__(self, states: Iterable[Entry], destination: Destination, groups: _GroupList) -> None:
         super().__init__()
         self._states = states
         self._destination = destination
+        self._groups = groups
         self._kept: List[Tuple[torch.Tensor, str]] = []
 
     def items(self) -> Iterator[Tuple[Any, Dict[str, Any]]]:
@@ -290,7 +310,9 @@ class _Stream(dict):
                     else:
                         continue
                     self._kept.append((param, key))
+            self._groups.sought = param_id
             yield param_id, state
+        self._groups.sought = None
 
     def release_kept(self) -> None:
         """Put the values that were kept from native code where it has put their wrappers."""
@@ -323,7 +345,8 @@ def _owned(value: Any, param: Optional[torch.Tensor], key: Any, pinned: bool = F
     if isinstance(value, dict):
         return {name: _owned(item, param, name, pinned) for name, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return type(value)(_owned(item, param, None, pinned) for item in value)
+        items = [_owned(item, param, None, pinned) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     return value
 
 
@@ -348,4 +371,17 @@ def _hooks_held_back(optimizer: Optimizer) -> Iterator[None]:
 
 def _digest(saved: SavedState) -> int:
     index = sorted((str(param_id), path.rsplit("/", 1)[-1]) for param_id, path in (saved.index or {}).items())
-    return zlib.crc32(repr((index, saved.groups)).encode())
+    return zlib.crc32(repr((index, _comparable(saved.groups))).encode())
+
+
+def _comparable(value: Any) -> Any:
+    # Alike on all ranks for what is equal: no order of a set, no address of an object, no device of a tensor.
+    if isinstance(value, torch.Tensor):
+        return str(value.dtype), tuple(value.shape), value.detach().cpu().tolist()
+    if isinstance(value, dict):
+        return [(key, _comparable(item)) for key, item in value.items()]
+    if isinstance(value, (set, frozenset)):
+        return sorted(repr(_comparable(item)) for item in value)
+    if isinstance(value, (list, tuple)):
+        return [_comparable(item) for item in value]
+    return type(value).__name__ if callable(value) or type(value).__repr__ is object.__repr__ else repr(value)

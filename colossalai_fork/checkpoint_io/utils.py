@@ -1,6 +1,7 @@
 """Upstream's two functions for loaders of their own making: groups first, then states shard by shard."""
 
-from typing import Any, Dict, Mapping
+from typing import Any, Dict
+from weakref import WeakKeyDictionary
 
 import torch
 from torch.optim import Optimizer
@@ -13,17 +14,12 @@ from .saved_state import SavedState, in_memory, normalised_id, open_groups
 __all__ = ["load_param_groups_into_optimizer", "load_states_into_optimizer"]
 
 
+# For each optimizer the map through which states were loaded last, and their ids. Loaders use one map for all shards.
+_last_load = WeakKeyDictionary()
+
+
 class ParameterIdMap(dict):
-    """
-    Parameters by saved id, as :func:`load_param_groups_into_optimizer` returns them.
-
-    It remembers the ids whose state has been loaded through it, so that shards loaded one after another add up while
-    nothing older than the load survives.
-    """
-
-    def __init__(self, parameters: Mapping[int, torch.Tensor]) -> None:
-        super().__init__(parameters)
-        self.loaded: Dict[Any, Dict[str, Any]] = {}
+    """Parameters by saved id, as :func:`load_param_groups_into_optimizer` returns them: a new map for each load."""
 
 
 def load_param_groups_into_optimizer(optimizer: Optimizer, param_group_path: str) -> Dict[int, torch.Tensor]:
@@ -55,8 +51,8 @@ def load_states_into_optimizer(
     """
     Replace the state of an optimizer by saved states.
 
-    With an ``id_map`` that :func:`load_param_groups_into_optimizer` returned, the states of several calls add up to one
-    checkpoint. With any other, ``state_dict`` is all that the optimizer holds afterwards.
+    The states of calls with the very same ``id_map``, one after another, add up to one checkpoint. With another map
+    ``state_dict`` is all that the optimizer holds afterwards.
 
     Args:
         optimizer (Optimizer): An initialized Optimizer object to be loaded.
@@ -67,16 +63,21 @@ def load_states_into_optimizer(
 
     Raises:
         ValueError: If a state does not fit its parameter or an id is unknown. The optimizer is unchanged then.
-        RuntimeError: If a state is not a mapping, or its id was loaded through this ``id_map`` before. The optimizer is
-            unchanged.
+        RuntimeError: If a state is not a mapping, or its id was loaded before through this ``id_map``, which
+            :func:`load_param_groups_into_optimizer` has made. The optimizer is unchanged.
     """
     states = {normalised_id(param_id): state for param_id, state in state_dict.items()}
     if strict:
         states = {param_id: state for param_id, state in states.items() if param_id in id_map}
-    earlier = id_map.loaded if isinstance(id_map, ParameterIdMap) else {}
-    twice = [param_id for param_id in states if param_id in earlier]
-    if twice:
+    last_map, loaded = _last_load.get(optimizer, (None, set()))
+    if last_map is not id_map:
+        loaded = set()
+    twice = [param_id for param_id in states if param_id in loaded]
+    # Loaders that make a map of their own may give the state of a parameter that pipeline stages share more than once.
+    if twice and isinstance(id_map, ParameterIdMap):
         raise load_error([Problem("its state was loaded before", True, None, param_id) for param_id in twice])
+    keys = {param_id: id_map.get(param_id, param_id) for param_id in loaded.difference(states)}
+    earlier = {param_id: optimizer.state[key] for param_id, key in keys.items() if key in optimizer.state}
     ids = {id(param): param_id for param_id, param in id_map.items()}
     unnamed = iter(range(-1, -1 - sum(len(group["params"]) for group in optimizer.param_groups), -1))
     groups = [
@@ -85,5 +86,7 @@ def load_states_into_optimizer(
         for group in optimizer.param_groups
     ]
     saved: SavedState = in_memory({"state": {**earlier, **states}, "param_groups": groups}, "the states to be loaded")
-    restore(Destination(optimizer), lambda: saved)
-    earlier.update({param_id: optimizer.state[id_map[param_id]] for param_id in states if param_id in id_map})
+    destination = Destination(optimizer)
+    destination.taken_ids = set(earlier)
+    restore(destination, lambda: saved)
+    _last_load[optimizer] = id_map, loaded.union(states)

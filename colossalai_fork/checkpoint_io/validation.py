@@ -1,7 +1,7 @@
 """Check a saved state against an optimizer without changing either."""
 
 from collections import defaultdict
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 
 import torch
 from torch.optim import Optimizer
@@ -14,6 +14,9 @@ from .saved_state import REWRITE, SavedShard, SavedState
 from .state_kinds import AVERAGED_STATE, ELEMENTWISE_STATE, SCALAR_STATE, placement_of_state
 
 __all__ = ["Plan", "validate"]
+
+# No optimizer nests its state like this. Deeper, and with cycles, recursion would fail when the old state is gone already.
+MAX_NESTING = 100
 
 
 class Plan:
@@ -261,6 +264,9 @@ class _StateCheck:
         # GaLore projects moments to a low rank, so their shapes are not the parameter's.
         self.projected = {param_id for group in groups if "rank" in group for param_id in group["params"]}
         self.found_in: Dict[Any, str] = {}
+        self.listed: Dict[str, List[Any]] = defaultdict(list)
+        for param_id, path in (saved.index or {}).items():
+            self.listed[path].append(param_id)
 
     def check(self, shards: List[SavedShard]) -> None:
         """
@@ -276,8 +282,8 @@ class _StateCheck:
             for param_id, state in states.items():
                 self._check_id(param_id, state, shard)
             if shard.lists_every_id and self.saved.index is not None:
-                for param_id, path in self.saved.index.items():
-                    if path == shard.path and param_id not in states:
+                for param_id in self.listed[shard.path]:
+                    if param_id not in states:
                         text = "the index says that the file holds this id, but it does not"
                         self.problems.append(Problem(text, True, shard.path, param_id, remedy=REWRITE))
 
@@ -293,7 +299,8 @@ class _StateCheck:
             text = "another file holds this id too: {}".format(self.found_in[param_id])
             self.problems.append(Problem(text, True, shard.path, param_id, remedy=REWRITE))
         self.found_in[param_id] = shard.path
-        if not isinstance(state, dict):
+        # Under a name, an optimizer may keep whatever it likes.
+        if isinstance(param_id, int) and not isinstance(state, dict):
             text = "the state is not a mapping"
             self.problems.append(Problem(text, True, shard.path, param_id, None, "dict", type(state).__name__, REWRITE))
         elif isinstance(param_id, int) and param_id not in self.known:
@@ -308,6 +315,22 @@ class _StateCheck:
                 elif not placement.keeps_everything and _holds_tensor(value):
                     text = "the state is a collection of tensors, which cannot be divided among ranks"
                     self.problems.append(Problem(text, False, shard.path, param_id, key))
+                else:
+                    self._check_rebuilding(param_id, key, value, shard)
+        elif isinstance(param_id, str) and _is_nested_too_deep(state):
+            text = "the state is nested too deep, or holds itself"
+            self.problems.append(Problem(text, True, shard.path, param_id))
+
+    def _check_rebuilding(self, param_id: int, key: str, value: Any, shard: SavedShard) -> None:
+        if _is_nested_too_deep(value):
+            text = "the state is nested too deep, or holds itself"
+            self.problems.append(Problem(text, True, shard.path, param_id, key))
+            return
+        try:
+            _rebuilt(value)
+        except Exception as error:
+            text = "native loading cannot rebuild a {}: {}".format(type(value).__name__, error)
+            self.problems.append(Problem(text, False, shard.path, param_id, key))
 
     def _check_tensor(
         self,
@@ -345,6 +368,23 @@ class _StateCheck:
         if known or not placement.divides or not placement.fits_reduced(shape):
             text = "the state does not have the parameter's shape"
             self.problems.append(Problem(text, False, shard.path, param_id, key, placement.global_shape, shape))
+
+
+def _is_nested_too_deep(value: Any, depth: int = 0) -> bool:
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, (list, tuple, set, frozenset)):
+        return False
+    return depth == MAX_NESTING or any(_is_nested_too_deep(item, depth + 1) for item in value)
+
+
+def _rebuilt(value: Any) -> Any:
+    # Native loading makes containers anew, by calling their class with one iterable. Not every class takes that.
+    if isinstance(value, dict):
+        return {key: _rebuilt(item) for key, item in value.items()}
+    if isinstance(value, (torch.Tensor, str, bytes, bytearray)) or not isinstance(value, Iterable):
+        return value
+    return type(value)(_rebuilt(item) for item in value)
 
 
 def _holds_tensor(value: Any) -> bool:
