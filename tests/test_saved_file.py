@@ -253,9 +253,56 @@ def test_no_global_but_constructors_of_plain_data(attack):
         loads(attack)
 
 
+CHANGED = b"N}X\x0c\x00\x00\x00__defaults__X\x04\x00\x00\x00evil\x85s\x86b."
+
+
+@pytest.mark.parametrize("name", ["torch._utils _rebuild_tensor_v2", "numpy.core.multiarray scalar"])
+def test_a_pickle_cannot_change_the_functions_that_it_may_call(name):
+    module, function = name.encode().split()
+    attack = b"\x80\x02c" + module + b"\n" + function + b"\n" + CHANGED
+    before = torch._utils._rebuild_tensor_v2.__defaults__
+    try:
+        with pytest.raises(pickle.UnpicklingError, match="changes a function"):
+            loads(attack)
+        assert torch._utils._rebuild_tensor_v2.__defaults__ == before
+    finally:
+        torch._utils._rebuild_tensor_v2.__defaults__ = before
+
+
+def test_a_torch_file_cannot_change_how_later_files_are_read(tmp_path):
+    path, later = tmp_path / "file.bin", tmp_path / "later.bin"
+    for each in (path, later):
+        torch.save({0: {"a": torch.arange(5.0)}}, each)
+    attack = b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n" + CHANGED
+    rewritten(path, lambda records: records.update({"file/data.pkl": attack}))
+    with pytest.raises(UnreadableFileError):
+        read_torch_file(str(path))
+    found, _ = read_torch_file(str(later))
+    # Only this project's own reader lets tensors take the whole file for their storage.
+    assert found[0]["a"].untyped_storage().nbytes() == later.stat().st_size
+
+
 @pytest.mark.parametrize("content", [b"", b"\xff" * 100, b"\x08" + b"\x00" * 7 + b"{}......"])
 def test_what_is_no_safetensors_file_is_refused(tmp_path, content):
     path = tmp_path / "file.safetensors"
     path.write_bytes(content)
     with pytest.raises(UnreadableFileError):
         read_safetensors_file(str(path))
+
+
+def test_tensors_saved_on_a_gpu_are_opened_on_the_cpu(tmp_path):
+    path, moved = tmp_path / "saved.bin", tmp_path / "moved.bin"
+    torch.save([{"params": [0], "lr": torch.tensor(0.5)}], path)
+    with zipfile.ZipFile(path) as source, zipfile.ZipFile(moved, "w") as target:
+        for name in source.namelist():
+            data = source.read(name)
+            if name.endswith("data.pkl"):
+                # A pickled text: its length, four bytes, and its letters.
+                assert b"\x03\x00\x00\x00cpu" in data
+                data = data.replace(b"\x03\x00\x00\x00cpu", b"\x06\x00\x00\x00cuda:0")
+            target.writestr(name, data)
+    if not torch.cuda.is_available():
+        with pytest.raises(RuntimeError, match="CUDA"):
+            torch.load(moved, weights_only=True)
+    (group,), _ = read_torch_file(str(moved))
+    assert group["lr"].device.type == "cpu" and group["lr"] == 0.5
