@@ -62,3 +62,13 @@ PAIRS = [
 def test_loads_what_another_configuration_saved(saver, loader, colossalai_fork_gate, tmp_path):
     """The loader holds its part of what the saver held, bit for bit."""
     cross(colossalai_fork_gate, saver, loader, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "saver",
+    [test_moe.TestExpertParallel, test_moe.TestExpertsWithoutZero],
+    ids=lambda configuration: configuration.__name__,
+)
+def test_loads_what_another_configuration_saved_in_one_file(saver, colossalai_fork_gate, tmp_path):
+    """One rank has written whole tensors by their global ids, which one process loads."""
+    cross(colossalai_fork_gate, saver, test_general.TestGeneral, tmp_path, one_file=True)

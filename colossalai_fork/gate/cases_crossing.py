@@ -18,13 +18,14 @@ class CrossingCases(ContractBase):
     """The two halves of a crossing."""
 
     @case(1, rows=(25,))
-    def save_for_another_configuration(self):
+    def save_for_another_configuration(self, one_file=False):
         """Train on some of the parameters, and save."""
         source = self.build(seed=1, recipe=self.crossing_recipe())
         for step in range(3):
             source.train(step, (0, 1, 3))
         path = os.path.join(self.directory, NAME)
-        self.checkpoint_io().save_optimizer(source.optimizer, path, shard=True, size_per_shard=1e-9)
+        options = {"shard": False} if one_file else {"shard": True, "size_per_shard": 1e-9}
+        self.checkpoint_io().save_optimizer(source.optimizer, path, **options)
         self.everyone(None)
         self.verdict(self.not_held(source, whole_state(path)))
 
@@ -57,14 +58,16 @@ class CrossingCases(ContractBase):
 
 
 def whole_state(path):
-    """Read a sharded checkpoint of torch files.
+    """Read a checkpoint of torch files.
 
     Args:
-        path (str): its directory.
+        path (str): its directory, or the file.
 
     Returns:
         dict: the state dict.
     """
+    if os.path.isfile(path):
+        return torch.load(path, weights_only=True)
     state = {}
     for name in sorted(os.listdir(path)):
         if name.startswith("pytorch_optim-"):
@@ -73,7 +76,7 @@ def whole_state(path):
     return {"state": state, "param_groups": groups}
 
 
-def cross(gate, saver, loader, directory):
+def cross(gate, saver, loader, directory, **how):
     """Save with one configuration and load with another.
 
     Args:
@@ -81,11 +84,12 @@ def cross(gate, saver, loader, directory):
         saver (type): a configuration.
         loader (type): a configuration.
         directory (str): an empty directory.
+        how (bool): arguments of saving.
     """
-    for configuration, method in (
-        (saver, "save_for_another_configuration"),
-        (loader, "load_from_another_configuration"),
+    for configuration, method, arguments in (
+        (saver, "save_for_another_configuration", how),
+        (loader, "load_from_another_configuration", {}),
     ):
         half = configuration()
         half._gate, half.directory = gate, str(directory)
-        getattr(half, method)()
+        getattr(half, method)(**arguments)
