@@ -47,6 +47,12 @@ def test_the_file_that_the_index_names_counts(tmp_path, named):
     assert load(tmp_path) == [[7.0 + named] * 2, [2.0] * 2, [2.0] * 2]
 
 
+def test_the_prefix_of_the_files_may_speak_of_stages_too(tmp_path):
+    files = [f"second-stage-2-run.{name}" for name in FILES]
+    write(tmp_path, files, {"0": files[1], "1": files[0], "2": files[1]})
+    assert load(tmp_path) == [[2.0] * 2] * 3
+
+
 @pytest.mark.parametrize(
     "files",
     [

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Dict, Tuple
 
 import torch
 
-from .strict_pickle import StrictUnpickler, loads
+from .strict_pickle import StrictUnpickler, Unchangeable, loads
 
 __all__ = ["UnreadableFileError", "require_regular_file", "read_torch_file", "read_safetensors_file"]
 
@@ -43,7 +43,7 @@ def require_regular_file(path: str) -> int:
         status = os.stat(path)
     except FileNotFoundError:
         raise UnreadableFileError("the file does not exist")
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise UnreadableFileError("the file cannot be read: {}".format(error))
     # Opening a pipe waits for a writer, and a device can be endless.
     if not stat.S_ISREG(status.st_mode):
@@ -128,7 +128,7 @@ class _TorchZipReader:
 
     def _unpickle(self) -> Any:
         constructors: Dict[Tuple[str, str], Any] = {("torch", name): dtype for name, dtype in _STORAGE_DTYPES.items()}
-        constructors[("torch._utils", "_rebuild_tensor_v2")] = self._tensor
+        constructors[("torch._utils", "_rebuild_tensor_v2")] = Unchangeable(self._tensor)
         try:
             return StrictUnpickler(io.BytesIO(self._pickle), constructors, self._storage).load()
         except pickle.UnpicklingError:

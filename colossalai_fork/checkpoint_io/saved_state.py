@@ -17,8 +17,10 @@ __all__ = ["SavedShard", "SavedState", "find_index", "open_sharded", "open_unsha
 
 REWRITE = "Save the checkpoint again, or take an earlier one"
 
-# How the files of a pipeline stage are named.
-_STAGE = re.compile(r"-stage-(\d+)-")
+# How the files of a pipeline stage are named, behind a prefix of the user's choice.
+_STAGE = re.compile(r".*-stage-(\d+)-")
+# Python refuses to make integers of texts of any length.
+_NUMBER = re.compile("0|[1-9][0-9]{0,99}")
 
 
 class SavedShard:
@@ -124,7 +126,7 @@ def normalised_id(param_id: Any) -> Any:
     Returns:
         Any: The integer that the text stands for, anything else as it is.
     """
-    if isinstance(param_id, str) and param_id.isdigit() and str(int(param_id)) == param_id:
+    if isinstance(param_id, str) and _NUMBER.fullmatch(param_id):
         return int(param_id)
     return param_id
 
@@ -295,7 +297,7 @@ def _read_index(path: str, problems: List[Problem]) -> Tuple[Dict[str, str], Dic
     except UnreadableFileError as error:
         problems.append(Problem("the index cannot be opened: {}".format(error), True, path, remedy=REWRITE))
         return {}, {}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         problems.append(Problem("the index is not readable JSON ({})".format(error), True, path, remedy=REWRITE))
         return {}, {}
     parts = []

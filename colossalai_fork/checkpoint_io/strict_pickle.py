@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Callable, Dict, Optional, Tuple
 
 import torch
 
-__all__ = ["StrictUnpickler", "loads"]
+__all__ = ["StrictUnpickler", "Unchangeable", "loads"]
 
 _BUILTINS = (bool, bytearray, bytes, complex, dict, float, frozenset, int, list, range, set, slice, str, tuple)
 
@@ -27,6 +27,27 @@ _CONTAINERS: Dict[Tuple[str, str], Any] = {
 _CONTAINERS.update({("builtins", kind.__name__): kind for kind in _BUILTINS})
 # Protocol 2 and older name the builtins module as Python 2 did.
 _CONTAINERS.update({("__builtin__", kind.__name__): kind for kind in _BUILTINS})
+
+
+class Unchangeable:
+    """
+    A function that a pickle can call and not change. A pickle may set attributes of whatever it names, and those of a
+    function, such as the defaults of its arguments, would stay changed for the rest of the process.
+
+    Args:
+        function (Callable): The function.
+    """
+
+    __slots__ = ("_function",)
+
+    def __init__(self, function: Callable) -> None:
+        object.__setattr__(self, "_function", function)
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._function(*arguments)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise pickle.UnpicklingError("it changes a function")
 
 
 def numpy_scalar_globals() -> Dict[Tuple[str, str], Callable]:
@@ -50,7 +71,7 @@ def numpy_scalar_globals() -> Dict[Tuple[str, str], Callable]:
 
     allowed: Dict[Tuple[str, str], Callable] = {("numpy", "dtype"): numpy.dtype, ("_codecs", "encode"): _codecs.encode}
     for module in ("numpy.core.multiarray", "numpy._core.multiarray"):
-        allowed[(module, "scalar")] = scalar
+        allowed[(module, "scalar")] = Unchangeable(scalar)
     for name in dir(getattr(numpy, "dtypes", None)):
         if name.endswith("DType"):
             allowed[("numpy.dtypes", name)] = getattr(numpy.dtypes, name)
@@ -103,10 +124,10 @@ def _storage_from_bytes(data: bytes) -> Any:
 
 
 _TENSOR_IN_PICKLE: Dict[Tuple[str, str], Callable] = {
-    ("torch._utils", "_rebuild_tensor_v2"): torch._utils._rebuild_tensor_v2,
-    ("torch._utils", "_rebuild_parameter"): torch._utils._rebuild_parameter,
+    ("torch._utils", "_rebuild_tensor_v2"): Unchangeable(torch._utils._rebuild_tensor_v2),
+    ("torch._utils", "_rebuild_parameter"): Unchangeable(torch._utils._rebuild_parameter),
     # The genuine function opens the bytes with torch.load's full pickle.
-    ("torch.storage", "_load_from_bytes"): _storage_from_bytes,
+    ("torch.storage", "_load_from_bytes"): Unchangeable(_storage_from_bytes),
 }
 
 
