@@ -196,6 +196,35 @@ def test_what_an_optimizer_keeps_under_a_name(value):
     assert_same(ours.state_dict(), theirs.state_dict())
 
 
+class Scales(torch.optim.Optimizer):
+    """Keeps one number for each parameter, under a name that torch's optimizers use for a tensor of its shape."""
+
+    def __init__(self, params, name="step_size"):
+        self.name = name
+        super().__init__(params, {"lr": 0.1})
+
+    def step(self):
+        for group in self.param_groups:
+            for param in group["params"]:
+                self.state[param][self.name] = self.state[param].get(self.name, torch.tensor(0.5)) * 2
+
+
+@pytest.mark.parametrize("name, steps", [("step_size", 0), ("sum", 0), ("sum", 1), ("exp_avg", 1)])
+def test_one_number_under_a_name_that_is_known_for_tensors(name, steps):
+    source, ours = trained(Scales, name=name, steps=3), trained(Scales, name=name, steps=steps, seed=1)
+    load(ours, source.state_dict())
+    assert_same(ours.state_dict(), source.state_dict())
+
+
+@pytest.mark.parametrize("optimizer_class, key", [(torch.optim.Rprop, "step_size"), (torch.optim.Adagrad, "sum")])
+@pytest.mark.parametrize("steps", [0, 1])
+def test_one_number_where_the_optimizer_keeps_a_tensor(optimizer_class, key, steps):
+    state_dict = trained(optimizer_class).state_dict()
+    state_dict["state"][1][key] = torch.tensor(0.5)
+    with pytest.raises(CheckpointMismatchError, match=key):
+        load(trained(optimizer_class, steps=steps, seed=1), state_dict)
+
+
 def holding_itself():
     value = [1]
     value.append(value)

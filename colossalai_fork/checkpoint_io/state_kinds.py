@@ -2,9 +2,11 @@
 
 from typing import Optional
 
+import torch
+
 from .placement import Placement
 
-__all__ = ["AVERAGED_STATE", "ELEMENTWISE_STATE", "SCALAR_STATE", "placement_of_state"]
+__all__ = ["AVERAGED_STATE", "ELEMENTWISE_STATE", "NAMES_OF_MANY_MEANINGS", "SCALAR_STATE", "placement_of_state"]
 
 # One number for each element of the parameter. State of other names can have any shape: history vectors, quantisation
 # tables.
@@ -24,6 +26,13 @@ ELEMENTWISE_STATE = frozenset(
         "sum",
     )
 )
+# Those that another optimizer than torch's own may well give to something else.
+NAMES_OF_MANY_MEANINGS = {
+    "ax": torch.optim.ASGD,
+    "prev": torch.optim.Rprop,
+    "step_size": torch.optim.Rprop,
+    "sum": torch.optim.Adagrad,
+}
 # One number for the whole parameter, even if the parameter itself is a single number.
 SCALAR_STATE = frozenset(("step", "mu_product", "mu", "eta"))
 # Second moments of rows and columns, by the dimension that they are averaged over.

@@ -11,7 +11,7 @@ from .errors import Problem, load_error
 from .placement import Placement, Replicated
 from .saved_file import UnreadableFileError
 from .saved_state import REWRITE, SavedShard, SavedState
-from .state_kinds import AVERAGED_STATE, ELEMENTWISE_STATE, SCALAR_STATE, placement_of_state
+from .state_kinds import AVERAGED_STATE, ELEMENTWISE_STATE, NAMES_OF_MANY_MEANINGS, SCALAR_STATE, placement_of_state
 
 __all__ = ["Plan", "validate"]
 
@@ -264,6 +264,8 @@ class _StateCheck:
         # GaLore projects moments to a low rank, so their shapes are not the parameter's.
         self.projected = {param_id for group in groups if "rank" in group for param_id in group["params"]}
         self.found_in: Dict[Any, str] = {}
+        others = [key for key, kind in NAMES_OF_MANY_MEANINGS.items() if not isinstance(optimizer, kind)]
+        self.elementwise = ELEMENTWISE_STATE.difference(others)
         self.listed: Dict[str, List[Any]] = defaultdict(list)
         for param_id, path in (saved.index or {}).items():
             self.listed[path].append(param_id)
@@ -353,10 +355,12 @@ class _StateCheck:
                 self.problems.append(Problem(text, False, shard.path, param_id, key, part.global_shape, shape))
             return
         own = held.get(key)
-        known = key in ELEMENTWISE_STATE or (
-            isinstance(own, torch.Tensor) and own.dim() > 0 and own.shape == param.shape
-        )
-        if is_divided(placement, key, value) or (placement.divides and key in ELEMENTWISE_STATE):
+        if isinstance(own, torch.Tensor):
+            # The optimizer itself knows best what it keeps under a name.
+            known = own.shape == param.shape and (own.dim() > 0 or key in ELEMENTWISE_STATE)
+        else:
+            known = key in self.elementwise
+        if is_divided(placement, key, value) or (placement.divides and key in self.elementwise):
             elementwise = True
         elif placement.divides or param_id in self.projected:
             elementwise = False
