@@ -2,6 +2,7 @@
 
 import collections
 import copy
+import json
 
 import numpy
 import pytest
@@ -160,6 +161,28 @@ def test_a_subclass_that_overrides_load_state_dict_is_asked():
     load(optimizer, source.state_dict())
     assert optimizer.seen == ([0, 1, 2], (4, 3))
     assert_same(optimizer.state_dict(), source.state_dict())
+
+
+@pytest.mark.parametrize("goes_native", [True, False])
+def test_a_subclass_that_overrides_load_state_dict_sees_texts(goes_native):
+    class Reads(torch.optim.Adam):
+        def load_state_dict(self, state_dict):
+            self.seen = state_dict["state"][0]["note"], state_dict["state"][0]["nested"]
+            self.seen = copy.deepcopy(self.seen[0].upper()), json.dumps(self.seen[1]), self.seen[0] == "text"
+            if goes_native:
+                super().load_state_dict(state_dict)
+            else:
+                self.state.update(zip(self.param_groups[0]["params"], state_dict["state"].values()))
+
+    source, optimizer = trained(), trained(Reads, seed=1)
+    nested = {"names": ["a", "", "bc", ("d", 3)], "number": 4}
+    for state in source.state.values():
+        state.update(note="text", nested=nested)
+    load(optimizer, source.state_dict())
+    assert optimizer.seen == ("TEXT", json.dumps(nested), True)
+    for state in optimizer.state.values():
+        assert state["note"] == "text" and state["nested"] == nested
+        assert {type(state["note"]), *map(type, state["nested"]["names"][:3])} == {str}
 
 
 def test_text_state_stays_text(tmp_path):

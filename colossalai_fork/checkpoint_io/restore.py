@@ -209,10 +209,10 @@ class _Loading:
         """
         self.optimizer.state.clear()
         groups = _GroupList(dict(group, params=_IdList(group["params"])) for group in self._groups)
-        stream = _Stream(self._states, self.destination, groups)
+        stream = _Stream(self._states, self.destination, groups, self._native_is_overridden())
         self._states = ()
         # A subclass may look up states as it likes, so it gets a dictionary of them.
-        states = dict(stream.items()) if self._native_is_overridden() else stream
+        states = dict(stream.items()) if stream.is_looked_into else stream
         with _hooks_held_back(self.optimizer):
             self.optimizer.load_state_dict({"state": states, "param_groups": groups})
         stream.release_kept()
@@ -281,6 +281,31 @@ class _Kept:
         self.value = value
 
 
+class _Text(str):
+    """A text for a subclass to read, and for native code to take apart and put together as it does with containers."""
+
+    def __new__(cls, parts: Iterable[Any]) -> str:
+        return "".join(chr(part) if isinstance(part, int) else part for part in parts)
+
+    @classmethod
+    def of(cls, text: str) -> "_Text":
+        return str.__new__(cls, text)
+
+    def __iter__(self) -> Iterator[Any]:
+        # Of a single character native code would ask for its characters again.
+        return iter([ord(self)]) if len(self) == 1 else map(self.of, super().__iter__())
+
+
+def _with_texts(value: Any, change: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        return {name: _with_texts(item, change) for name, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return type(value)(_with_texts(item, change) for item in value)
+    return value
+
+
 class _Stream(dict):
     """
     States by id whose ``items()`` can be walked once.
@@ -289,10 +314,14 @@ class _Stream(dict):
         states (Iterable): Saved id, parameter and state of each entry; owned by this load.
         destination (Destination): The optimizer.
         groups (_GroupList): The groups that native code is handed with them.
+        is_looked_into (bool): Whether a subclass sees the states before native code does.
     """
 
-    def __init__(self, states: Iterable[Entry], destination: Destination, groups: _GroupList) -> None:
+    def __init__(
+        self, states: Iterable[Entry], destination: Destination, groups: _GroupList, is_looked_into: bool
+    ) -> None:
         super().__init__()
+        self.is_looked_into = is_looked_into
         self._states = states
         self._destination = destination
         self._groups = groups
@@ -306,7 +335,7 @@ class _Stream(dict):
                     if dtype != param.dtype and isinstance(value, torch.Tensor) and key != "step":
                         state[key] = _Kept(value.to(device=param.device, dtype=dtype))
                     elif _holds_text(value):
-                        state[key] = _Kept(value)
+                        state[key] = _with_texts(value, _Text.of) if self.is_looked_into else _Kept(value)
                     else:
                         continue
                     self._kept.append((param, key))
@@ -320,6 +349,8 @@ class _Stream(dict):
             state = self._destination.optimizer.state[param]
             if isinstance(state.get(key), _Kept):
                 state[key] = state[key].value
+            elif self.is_looked_into and key in state:
+                state[key] = _with_texts(state[key], str)
 
 
 def _holds_text(value: Any) -> bool:
