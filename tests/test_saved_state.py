@@ -1,11 +1,13 @@
 """Opening a sharded checkpoint: whatever is wrong with its index is said, with the name of the file."""
 
 import json
+import os
 
 import pytest
 import torch
 
-from colossalai_fork.checkpoint_io.saved_state import normalised_id, open_sharded
+from colossalai_fork.checkpoint_io.saved_file import UnreadableFileError
+from colossalai_fork.checkpoint_io.saved_state import normalised_id, open_sharded, open_unsharded
 
 
 def write(directory, index):
@@ -38,3 +40,40 @@ def test_a_name_that_is_no_id_stays_a_name(name):
 @pytest.mark.parametrize("number", [0, 7, 10, 2**63, 10**30])
 def test_a_number_in_a_name_is_an_id(number):
     assert normalised_id(str(number)) == number
+
+
+def opened_shard(directory, sharded):
+    """Write a checkpoint of one shard and open it, as validation does."""
+    states = {0: {"a": torch.zeros(5000)}}
+    if sharded:
+        path = directory / "shard.bin"
+        torch.save(states, path)
+        index = {"metadata": {"param_groups": "groups.bin"}, "weight_map": {"0": path.name}}
+        saved = open_sharded(write(directory, index))
+    else:
+        path = directory / "file.bin"
+        torch.save({"state": states, "param_groups": [{"params": [0]}]}, path)
+        saved = open_unsharded(path)
+    assert saved.problems == []
+    (shard,) = saved.shards
+    shard.states()
+    return shard, path
+
+
+@pytest.mark.parametrize("sharded", [True, False])
+def test_a_file_that_is_cut_short_before_it_is_loaded_is_not_touched(tmp_path, sharded):
+    shard, path = opened_shard(tmp_path, sharded)
+    # Reading what is no longer there of a mapped file ends the process.
+    os.truncate(path, 100)
+    with pytest.raises(UnreadableFileError, match="written to since"):
+        shard.states()
+
+
+@pytest.mark.parametrize("sharded", [True, False])
+def test_a_file_that_is_replaced_before_it_is_loaded_is_what_it_was(tmp_path, sharded):
+    shard, path = opened_shard(tmp_path, sharded)
+    (tmp_path / "new").write_bytes(b"something else")
+    os.replace(tmp_path / "new", path)
+    assert torch.equal(shard.states()[0]["a"], torch.zeros(5000))
+    path.unlink()
+    assert torch.equal(shard.states()[0]["a"], torch.zeros(5000))

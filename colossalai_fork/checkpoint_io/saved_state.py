@@ -32,11 +32,20 @@ class SavedShard:
         read (Callable[[], Tuple[Any, bool]]): Gives the states by parameter id, and whether they may be kept open
             because their tensors take no memory of their own.
         lists_every_id (bool, optional): False if parameters whose state is empty leave no trace in this format.
+        file (str, optional): The file, if that is where the states are.
     """
 
-    def __init__(self, path: str, read: Callable[[], Tuple[Any, bool]], lists_every_id: bool = True) -> None:
+    def __init__(
+        self,
+        path: str,
+        read: Callable[[], Tuple[Any, bool]],
+        lists_every_id: bool = True,
+        file: Optional[str] = None,
+    ) -> None:
         self.path = path
         self.lists_every_id = lists_every_id
+        self._file = file
+        self._version: Optional[Tuple[int, int, int]] = None
         # Ids of which the file may hold a second copy, because the index gives them to the file of another stage.
         self.spare_ids: Collection[Any] = ()
         self._read = read
@@ -51,10 +60,15 @@ class SavedShard:
                 that keeps one copies it.
 
         Raises:
-            UnreadableFileError: If the file cannot be opened.
+            UnreadableFileError: If the file cannot be opened, or has been written to since it was opened.
         """
         if self._kept is not None:
+            version = _version(self._file)
+            # What was deleted, or replaced as a whole, is still there for those who have it open. What was written to is not.
+            if version and self._version and version != self._version and version[0] == self._version[0]:
+                raise UnreadableFileError("it has been written to since")
             return self._kept
+        self._version = _version(self._file)
         content, keep = self._read()
         if not isinstance(content, Mapping):
             raise UnreadableFileError(
@@ -68,6 +82,16 @@ class SavedShard:
         if keep:
             self._kept = states
         return states
+
+
+def _version(file: Optional[str]) -> Optional[Tuple[int, int, int]]:
+    if file is None:
+        return None
+    try:
+        status = os.stat(file)
+    except (OSError, ValueError):
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 class SavedState:
@@ -207,7 +231,7 @@ def open_unsharded(path: Union[str, Path]) -> SavedState:
             content, _ = read_torch_file(path)
     except UnreadableFileError as error:
         return SavedState(path, None, path, [], None, [Problem(str(error), damaged=True, file=path, remedy=REWRITE)])
-    return in_memory(content, path)
+    return in_memory(content, path, path)
 
 
 def open_groups(path: Union[str, Path]) -> SavedState:
@@ -225,13 +249,14 @@ def open_groups(path: Union[str, Path]) -> SavedState:
     return SavedState(str(path), groups, str(path), [], None, problems)
 
 
-def in_memory(state_dict: Any, source: str = "the state dict") -> SavedState:
+def in_memory(state_dict: Any, source: str = "the state dict", file: Optional[str] = None) -> SavedState:
     """
     Treat a state dict as a checkpoint.
 
     Args:
         state_dict (Any): What ``Optimizer.state_dict`` returns: ``state`` and ``param_groups``.
         source (str, optional): What to call it in messages.
+        file (str, optional): The file that its tensors may alias.
 
     Returns:
         SavedState: The checkpoint, with everything that is wrong with its layout in ``problems``.
@@ -244,7 +269,7 @@ def in_memory(state_dict: Any, source: str = "the state dict") -> SavedState:
         problems.append(Problem(text, damaged=True, file=source))
     else:
         groups = checked_groups(state_dict["param_groups"], source, problems)
-        shards = [SavedShard(source, lambda: (state_dict["state"], True))]
+        shards = [SavedShard(source, lambda: (state_dict["state"], True), file=file)]
     return SavedState(source, groups, source, shards, None, problems)
 
 
@@ -353,8 +378,8 @@ def _read_groups_file(path: str, problems: List[Problem]) -> Optional[List[Dict[
 
 def _shard(path: str) -> SavedShard:
     if path.endswith(".safetensors"):
-        return SavedShard(path, lambda: (_nested(read_safetensors_file(path)), True), lists_every_id=False)
-    return SavedShard(path, lambda: read_torch_file(path))
+        return SavedShard(path, lambda: (_nested(read_safetensors_file(path)), True), lists_every_id=False, file=path)
+    return SavedShard(path, lambda: read_torch_file(path), file=path)
 
 
 def _nested(entries: Dict[str, Any]) -> Dict[Any, Dict[str, Any]]:
