@@ -248,6 +248,15 @@ def test_one_number_where_the_optimizer_keeps_a_tensor(optimizer_class, key, ste
         load(trained(optimizer_class, steps=steps, seed=1), state_dict)
 
 
+def test_state_that_was_loaded_in_a_wrong_shape_earlier_lets_no_more_of_it_in():
+    state_dict, ours = trained(torch.optim.Adam).state_dict(), trained(torch.optim.Adam, seed=1)
+    for param in ours.state:
+        ours.state[param]["exp_avg"] = torch.ones(99)
+    state_dict["state"][1]["exp_avg"] = torch.ones(99)
+    with pytest.raises(CheckpointMismatchError, match="exp_avg"):
+        load(ours, state_dict)
+
+
 def holding_itself():
     value = [1]
     value.append(value)

@@ -15,6 +15,7 @@ from .state_kinds import AVERAGED_STATE, ELEMENTWISE_STATE, NAMES_OF_MANY_MEANIN
 
 __all__ = ["Plan", "validate"]
 
+WELL_KNOWN_OPTIMIZERS = ("torch.optim.", "colossalai.nn.optimizer.")
 # No optimizer nests its state like this. Deeper, and with cycles, recursion would fail when the old state is gone already.
 MAX_NESTING = 100
 
@@ -355,11 +356,10 @@ class _StateCheck:
                 self.problems.append(Problem(text, False, shard.path, param_id, key, part.global_shape, shape))
             return
         own = held.get(key)
-        if isinstance(own, torch.Tensor):
-            # The optimizer itself knows best what it keeps under a name.
-            known = own.shape == param.shape and (own.dim() > 0 or key in ELEMENTWISE_STATE)
-        else:
-            known = key in self.elementwise
+        known = isinstance(own, torch.Tensor) and own.shape == param.shape and (own.dim() > 0 or key in ELEMENTWISE_STATE)
+        # Of these optimizers the names tell enough. Any other knows best itself what it keeps under a name.
+        if not isinstance(own, torch.Tensor) or type(self.optimizer).__module__.startswith(WELL_KNOWN_OPTIMIZERS):
+            known = known or key in self.elementwise
         if is_divided(placement, key, value) or (placement.divides and key in self.elementwise):
             elementwise = True
         elif placement.divides or param_id in self.projected:
