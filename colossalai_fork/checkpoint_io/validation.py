@@ -356,7 +356,9 @@ class _StateCheck:
                 self.problems.append(Problem(text, False, shard.path, param_id, key, part.global_shape, shape))
             return
         own = held.get(key)
-        known = isinstance(own, torch.Tensor) and own.shape == param.shape and (own.dim() > 0 or key in ELEMENTWISE_STATE)
+        known = (
+            isinstance(own, torch.Tensor) and own.shape == param.shape and (own.dim() > 0 or key in ELEMENTWISE_STATE)
+        )
         # Of these optimizers the names tell enough. Any other knows best itself what it keeps under a name.
         if not isinstance(own, torch.Tensor) or type(self.optimizer).__module__.startswith(WELL_KNOWN_OPTIMIZERS):
             known = known or key in self.elementwise
