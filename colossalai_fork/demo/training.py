@@ -17,6 +17,7 @@ import datetime
 import hashlib
 import json
 import os
+import sys
 
 import torch
 import torch.distributed as dist
@@ -256,3 +257,7 @@ def main():
 
 if __name__ == "__main__":
     main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Everything is written. Threads that torch leaves running abort some of the processes that take everything down in order.
+    os._exit(0)
