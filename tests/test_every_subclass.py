@@ -5,27 +5,19 @@ hardware or packages that are not here.
 """
 
 import ast
-import importlib.util
+import importlib
 import json
 import os
 import pkgutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from unmodified import ROOT, needs_unmodified_colossalai
 
 import colossalai_fork.gate
 
-_colossalai = importlib.util.find_spec("colossalai")
-ROOT = Path(_colossalai.submodule_search_locations[0]) if _colossalai else None
-pytestmark = [
-    pytest.mark.skipif(ROOT is None, reason="needs colossalai"),
-    pytest.mark.skipif(
-        ROOT is not None and (ROOT / "checkpoint_io" / "restore.py").exists(),
-        reason="the installed ColossalAI has the fix",
-    ),
-]
+pytestmark = needs_unmodified_colossalai
 
 #: Classes without a contract of their own, and why.
 WITHOUT_CONTRACT = {

@@ -6,6 +6,7 @@ import pathlib
 import tokenize
 
 import pytest
+from unmodified import IS_FIXED
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
 FOLDERS = ("colossalai_fork", "patches", "tests", "examples")
@@ -47,7 +48,7 @@ def theirs():
         if found is None:
             pytest.skip(f"needs {package}")
         root = pathlib.Path(found.submodule_search_locations[0])
-        if package == "colossalai" and (root / "checkpoint_io" / "restore.py").exists():
+        if package == "colossalai" and IS_FIXED:
             pytest.skip("the installed ColossalAI has this project's code")
         for file in sources(root / rest):
             lines.update(dict.fromkeys(prose(file.read_text(encoding="utf-8")), file.relative_to(root.parent)))

@@ -4,18 +4,11 @@ These are the same cases as in test_contract_*.py, run with the overlay off and 
 test that passes on unmodified ColossalAI would guard nothing; a case that is said to be a guard must hold there.
 """
 
-import importlib.util
-import os
-
-import pytest
+from unmodified import needs_unmodified_colossalai
 
 from colossalai_fork.gate.configurations import GeneralContract, LowLevelZeroContract, TorchDDPContract
 
-_colossalai = importlib.util.find_spec("colossalai")
-_fixed = _colossalai and os.path.exists(
-    os.path.join(_colossalai.submodule_search_locations[0], "checkpoint_io", "restore.py")
-)
-pytestmark = pytest.mark.skipif(_fixed, reason="the installed ColossalAI has the fix")
+pytestmark = needs_unmodified_colossalai
 
 
 class TestGeneral(GeneralContract):

@@ -1,7 +1,11 @@
 """The contract's regression tests fail on unmodified ColossalAI for Gemini and FSDP too; see the module without suffix."""
 
+from unmodified import needs_unmodified_colossalai
+
 from colossalai_fork.gate.gemini import GeminiContract
 from colossalai_fork.gate.torch_fsdp import TorchFSDPContract
+
+pytestmark = needs_unmodified_colossalai
 
 
 class TestGemini(GeminiContract):

@@ -1,11 +1,15 @@
 """The contract's regression tests fail on unmodified ColossalAI under hybrid parallelism and with experts too; see the
 module without suffix."""
 
+from unmodified import needs_unmodified_colossalai
+
 from colossalai_fork.gate.cases_damage import DamageCases
 from colossalai_fork.gate.cases_ranks import RankCases
 from colossalai_fork.gate.cases_resources import ResourceCases
 from colossalai_fork.gate.hybrid_parallel import HybridParallelContract, without
 from colossalai_fork.gate.moe import MoEContract
+
+pytestmark = needs_unmodified_colossalai
 
 
 class Unmodified:
