@@ -16,6 +16,7 @@ import threading
 import traceback
 from typing import Any, Dict, Optional, Tuple
 
+from . import process_groups
 from .outcomes import ContractViolation, NotApplicable, RankOutcome, Status
 
 #: The signal on which a worker writes the stacks of all its threads into its stacks file.
@@ -137,6 +138,7 @@ def _join(seat):
 
     from . import cpu_stand_in
 
+    process_groups.keep_destroyed_groups()
     torch.set_num_threads(1)
     if seat.device == "cpu":
         cpu_stand_in.install()
@@ -160,6 +162,8 @@ def _join(seat):
 def _run(call, seat):
     import torch
 
+    # Here and not after the case before: the wait for this call has been time enough for all but the busiest machine.
+    process_groups.let_go_of_groups()
     torch.manual_seed(0)
     start = os.path.getsize(seat.output_file)
     in_step = True
