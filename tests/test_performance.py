@@ -1,5 +1,6 @@
 """Time and memory, compared with upstream's loader in the same run."""
 
+import ctypes
 import statistics
 import threading
 import time
@@ -15,6 +16,20 @@ from colossalai_fork.checkpoint_io.validation import validate
 from colossalai_fork.gate import cpu_stand_in
 
 MEBIBYTE = 2**20
+
+
+@pytest.fixture(scope="module", autouse=True)
+def freed_blocks_go_back():
+    """Have every load pay for the memory pages of the tensors that it makes.
+
+    Otherwise the C library gives freed blocks back or keeps them for the next tensors, depending on all that was freed
+    before. A gigabyte of new pages takes several times as long as copying it, so chance would decide which loader is slower.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        # The threshold that it starts with; setting it keeps it from rising.
+        mmap_threshold = -3
+        mallopt(mmap_threshold, 128 * 1024)
 
 
 @pytest.fixture(autouse=True)
