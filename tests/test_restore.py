@@ -39,7 +39,11 @@ def snapshot(optimizer):
 def exact(value):
     """Make tensors comparable bit for bit."""
     if isinstance(value, torch.Tensor):
-        return value.dtype, tuple(value.shape), value.contiguous().view(-1).view(torch.uint8).tolist()
+        return (
+            value.dtype,
+            tuple(value.shape),
+            value.clone(memory_format=torch.contiguous_format).view(-1).view(torch.uint8).tolist(),
+        )
     if isinstance(value, dict):
         return {key: exact(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

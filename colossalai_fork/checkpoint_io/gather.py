@@ -69,7 +69,8 @@ def _check_average(
     apart = zero_group is not None and dist.get_world_size(zero_group) > 1
     if not apart and over_the_cut and dist.get_world_size(tp_group) > 1:
         value = value.to(get_current_device()).contiguous()
-        copies = [torch.empty_like(value) for _ in range(dist.get_world_size(tp_group))]
+        # Not like the value: what has one element may have any stride, and torch refuses to show its bytes then.
+        copies = [value.new_empty(value.shape) for _ in range(dist.get_world_size(tp_group))]
         dist.all_gather(copies, value, group=tp_group)
         # By their bytes: what is not a number equals nothing.
         first, *others = (copy.view(torch.uint8) for copy in copies)

@@ -114,7 +114,8 @@ def _same_bits(one, other):
     if one.is_sparse:
         one, other = one.coalesce(), other.coalesce()
         return _same_bits(one.indices(), other.indices()) and _same_bits(one.values(), other.values())
-    flat = [each.detach().contiguous().reshape(-1) for each in (one, other)]
+    # Copies, because one element may have any stride even where it is contiguous, and then torch does not show its bytes.
+    flat = [each.detach().clone(memory_format=torch.contiguous_format).view(-1) for each in (one, other)]
     return torch.equal(*(each.view(torch.uint8) if each.numel() else each for each in flat))
 
 
