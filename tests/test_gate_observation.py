@@ -30,6 +30,7 @@ def test_same(one, other):
         (torch.ones(3)[::2][:1], torch.zeros(1)),
         (torch.ones(2), torch.ones(2, 1)),
         (torch.ones(2), torch.ones(2, dtype=torch.float64)),
+        (torch.zeros(2), torch.zeros(2, dtype=torch.int32)),
         (torch.ones(1), 1.0),
         (0.0, -0.0),
     ],

@@ -17,6 +17,7 @@ from colossalai_fork.checkpoint_io.destination import Destination
 from colossalai_fork.checkpoint_io.errors import CheckpointDamagedError, CheckpointMismatchError
 from colossalai_fork.checkpoint_io.restore import _digest, restore
 from colossalai_fork.checkpoint_io.saved_state import in_memory
+from colossalai_fork.gate.observation import differences
 
 
 def trained(optimizer_class=torch.optim.Adam, count=3, steps=1, seed=0, **options):
@@ -36,23 +37,8 @@ def snapshot(optimizer):
     return copy.deepcopy((optimizer.state_dict()["state"], groups)), params
 
 
-def exact(value):
-    """Make tensors comparable bit for bit."""
-    if isinstance(value, torch.Tensor):
-        return (
-            value.dtype,
-            tuple(value.shape),
-            value.clone(memory_format=torch.contiguous_format).view(-1).view(torch.uint8).tolist(),
-        )
-    if isinstance(value, dict):
-        return {key: exact(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [exact(item) for item in value]
-    return value
-
-
 def assert_same(one, other):
-    assert exact(one) == exact(other)
+    assert differences(other, one) == []
 
 
 def load(optimizer, state_dict, **options):
