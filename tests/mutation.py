@@ -8,6 +8,7 @@ lines are no longer there fails loudly: whoever rewrites the function decides wh
 import contextlib
 import dataclasses
 import importlib
+import importlib.util
 import inspect
 import textwrap
 from typing import Any, Dict, Tuple
@@ -37,7 +38,7 @@ class Mutant:
 
     Attributes:
         name (str): what is wrong.
-        module (str): a module of colossalai_fork.checkpoint_io.
+        module (str): name of a module below colossalai_fork.checkpoint_io.
         function (str): the function's qualified name there.
         old (str): a piece of its source that occurs once.
         new (str): what takes its place.
@@ -72,7 +73,7 @@ class Mutant:
             function.__code__ = original
 
     def _function(self):
-        found = importlib.import_module(f"colossalai_fork.checkpoint_io.{self.module}")
+        found = _module(self.module)
         for name in self.function.split("."):
             found = inspect.getattr_static(found, name)
             found = getattr(found, "__func__", getattr(found, "fget", found))
@@ -93,6 +94,14 @@ class Mutant:
         if mutated.co_freevars != function.__code__.co_freevars:
             raise LookupError(f"{self.module}.{self.function} closes over {function.__code__.co_freevars}")
         return mutated
+
+
+def _module(name):
+    for package in ("", ".optimizer_restore", ".optimizer_restore.files"):
+        full_name = f"colossalai_fork.checkpoint_io{package}.{name}"
+        if importlib.util.find_spec(full_name):
+            return importlib.import_module(full_name)
+    raise LookupError(f"colossalai_fork.checkpoint_io has no module {name}")
 
 
 #: A configuration of each class of checkpoint IO.

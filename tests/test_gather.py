@@ -14,8 +14,8 @@ class Gathering:
 
     def gathers(self, agree):
         """Gather the average of each row, one element that does not lie alone in its memory."""
-        from colossalai_fork.checkpoint_io.gather import gather_state
-        from colossalai_fork.checkpoint_io.placement import PartitionedDimension
+        from colossalai_fork.checkpoint_io.optimizer_restore.gather import gather_state
+        from colossalai_fork.checkpoint_io.optimizer_restore.placement import PartitionedDimension
 
         placement = PartitionedDimension((1, 4), (1, 2), self.rank, 2, 1)
         average = torch.full((3,), 1.0 if agree else float(self.rank))[::2][:1]

@@ -7,10 +7,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colossalai_fork.checkpoint_io.errors import CheckpointMismatchError
-from colossalai_fork.checkpoint_io.hybrid_parallel_destination import HybridParallelDestination
-from colossalai_fork.checkpoint_io.restore import restore
-from colossalai_fork.checkpoint_io.saved_state import in_memory
+from colossalai_fork.checkpoint_io.optimizer_restore.errors import CheckpointMismatchError
+from colossalai_fork.checkpoint_io.optimizer_restore.files.saved_state import in_memory
+from colossalai_fork.checkpoint_io.optimizer_restore.hybrid_parallel_destination import HybridParallelDestination
+from colossalai_fork.checkpoint_io.optimizer_restore.restore import restore
 
 
 class Wrapper(types.SimpleNamespace):

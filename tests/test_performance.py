@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from colossalai_fork.checkpoint_io import GeneralCheckpointIO
-from colossalai_fork.checkpoint_io.destination import Destination
-from colossalai_fork.checkpoint_io.saved_state import SavedShard, SavedState
-from colossalai_fork.checkpoint_io.validation import validate
+from colossalai_fork.checkpoint_io.optimizer_restore.destination import Destination
+from colossalai_fork.checkpoint_io.optimizer_restore.files.saved_state import SavedShard, SavedState
+from colossalai_fork.checkpoint_io.optimizer_restore.validation import validate
 from colossalai_fork.gate import cpu_stand_in
 
 MEBIBYTE = 2**20

@@ -9,9 +9,14 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from colossalai_fork.checkpoint_io.gemini_placement import ChunkRange, CustomPartition
-from colossalai_fork.checkpoint_io.moe_destination import SavedUngathered
-from colossalai_fork.checkpoint_io.placement import FlatSlice, PartitionedDimension, Replicated, flat_range
+from colossalai_fork.checkpoint_io.optimizer_restore.gemini_placement import ChunkRange, CustomPartition
+from colossalai_fork.checkpoint_io.optimizer_restore.moe_destination import SavedUngathered
+from colossalai_fork.checkpoint_io.optimizer_restore.placement import (
+    FlatSlice,
+    PartitionedDimension,
+    Replicated,
+    flat_range,
+)
 from colossalai_fork.gate.observation import differences
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float64, torch.int64, torch.bool, torch.uint8)

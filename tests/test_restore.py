@@ -13,10 +13,10 @@ from colossalai_fork.checkpoint_io import (
     load_param_groups_into_optimizer,
     load_states_into_optimizer,
 )
-from colossalai_fork.checkpoint_io.destination import Destination
-from colossalai_fork.checkpoint_io.errors import CheckpointDamagedError, CheckpointMismatchError
-from colossalai_fork.checkpoint_io.restore import _digest, restore
-from colossalai_fork.checkpoint_io.saved_state import in_memory
+from colossalai_fork.checkpoint_io.optimizer_restore.destination import Destination
+from colossalai_fork.checkpoint_io.optimizer_restore.errors import CheckpointDamagedError, CheckpointMismatchError
+from colossalai_fork.checkpoint_io.optimizer_restore.files.saved_state import in_memory
+from colossalai_fork.checkpoint_io.optimizer_restore.restore import _digest, restore
 from colossalai_fork.gate.observation import differences
 
 

@@ -12,8 +12,12 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from colossalai_fork.checkpoint_io.saved_file import UnreadableFileError, read_safetensors_file, read_torch_file
-from colossalai_fork.checkpoint_io.strict_pickle import loads
+from colossalai_fork.checkpoint_io.optimizer_restore.files.saved_file import (
+    UnreadableFileError,
+    read_safetensors_file,
+    read_torch_file,
+)
+from colossalai_fork.checkpoint_io.optimizer_restore.files.strict_pickle import loads
 
 DTYPES = [
     torch.float64,

@@ -6,8 +6,12 @@ import os
 import pytest
 import torch
 
-from colossalai_fork.checkpoint_io.saved_file import UnreadableFileError
-from colossalai_fork.checkpoint_io.saved_state import normalised_id, open_sharded, open_unsharded
+from colossalai_fork.checkpoint_io.optimizer_restore.files.saved_file import UnreadableFileError
+from colossalai_fork.checkpoint_io.optimizer_restore.files.saved_state import (
+    normalised_id,
+    open_sharded,
+    open_unsharded,
+)
 
 
 def write(directory, index):

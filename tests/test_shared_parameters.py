@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from colossalai_fork.checkpoint_io import GeneralCheckpointIO
-from colossalai_fork.checkpoint_io.errors import CheckpointDamagedError
+from colossalai_fork.checkpoint_io.optimizer_restore.errors import CheckpointDamagedError
 
 FILES = ["pytorch_optim-stage-00001-shard-00001.bin", "pytorch_optim-stage-00002-shard-00001.bin"]
 

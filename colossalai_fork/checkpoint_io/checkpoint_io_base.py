@@ -6,7 +6,7 @@ from typing import Optional, Union
 import colossalai.checkpoint_io.checkpoint_io_base as upstream
 from torch.optim import Optimizer
 
-from .saved_state import find_index
+from .optimizer_restore.files.saved_state import find_index
 
 __all__ = ["CheckpointIO"]
 

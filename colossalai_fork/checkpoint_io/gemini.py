@@ -23,11 +23,11 @@ from colossalai.tensor.padded_tensor import is_padded_tensor
 from colossalai.utils import is_ddp_ignored
 from torch.distributed import ProcessGroup
 
-from .destination import Destination, require_boosted
-from .gemini_destination import GeminiDestination
 from .general_checkpoint_io import GeneralCheckpointIO
-from .restore import restore
-from .saved_state import in_memory
+from .optimizer_restore.destination import Destination, require_boosted
+from .optimizer_restore.files.saved_state import in_memory
+from .optimizer_restore.gemini_destination import GeminiDestination
+from .optimizer_restore.restore import restore
 
 __all__ = ["GeminiCheckpointIO", "GeminiOptimizer"]
 

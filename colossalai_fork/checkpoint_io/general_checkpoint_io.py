@@ -9,9 +9,9 @@ from torch.distributed import ProcessGroup
 from torch.optim import Optimizer
 
 from .checkpoint_io_base import CheckpointIO
-from .destination import Destination, unwrapped
-from .restore import restore
-from .saved_state import open_sharded, open_unsharded
+from .optimizer_restore.destination import Destination, unwrapped
+from .optimizer_restore.files.saved_state import open_sharded, open_unsharded
+from .optimizer_restore.restore import restore
 
 __all__ = ["GeneralCheckpointIO"]
 

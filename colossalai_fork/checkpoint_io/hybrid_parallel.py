@@ -9,11 +9,11 @@ import torch.distributed as dist
 from colossalai.interface import OptimizerWrapper
 from torch.distributed import ProcessGroup
 
-from .destination import Destination, require_boosted
-from .gather import gather_state
 from .general_checkpoint_io import GeneralCheckpointIO
-from .hybrid_parallel_destination import HybridParallelDestination
-from .tensor_parallel import tensor_parallel_placement
+from .optimizer_restore.destination import Destination, require_boosted
+from .optimizer_restore.gather import gather_state
+from .optimizer_restore.hybrid_parallel_destination import HybridParallelDestination
+from .optimizer_restore.tensor_parallel import tensor_parallel_placement
 
 __all__ = ["HybridParallelCheckpointIO"]
 

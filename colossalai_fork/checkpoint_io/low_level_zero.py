@@ -21,12 +21,12 @@ from colossalai.checkpoint_io.utils import (
 from colossalai.interface import OptimizerWrapper
 from colossalai.zero.low_level._utils import all_gather_into_flat_tensor_nd, get_nd_rank, get_nd_world_size
 
-from .destination import Destination, require_boosted
 from .general_checkpoint_io import GeneralCheckpointIO
-from .low_level_zero_destination import LowLevelZeroDestination
-from .restore import restore
-from .saved_state import in_memory
-from .state_kinds import AVERAGED_STATE
+from .optimizer_restore.destination import Destination, require_boosted
+from .optimizer_restore.files.saved_state import in_memory
+from .optimizer_restore.low_level_zero_destination import LowLevelZeroDestination
+from .optimizer_restore.restore import restore
+from .optimizer_restore.state_kinds import AVERAGED_STATE
 from .torch_ddp import TorchDDPCheckpointIO
 
 __all__ = ["LowLevelZeroCheckpointIO", "LowLevelZeroOptimizer"]

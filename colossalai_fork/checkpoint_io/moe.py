@@ -11,12 +11,12 @@ from colossalai.interface import OptimizerWrapper
 from colossalai.tensor.moe_tensor.api import is_moe_tensor
 from torch.distributed import ProcessGroup
 
-from .destination import Destination, require_boosted
-from .gather import gather_state
 from .general_checkpoint_io import GeneralCheckpointIO
 from .hybrid_parallel import HybridParallelCheckpointIO
-from .moe_destination import MoEDestination
-from .tensor_parallel import tensor_parallel_placement
+from .optimizer_restore.destination import Destination, require_boosted
+from .optimizer_restore.gather import gather_state
+from .optimizer_restore.moe_destination import MoEDestination
+from .optimizer_restore.tensor_parallel import tensor_parallel_placement
 
 __all__ = ["MoECheckpointIO"]
 

@@ -5,8 +5,8 @@ import torch.distributed as dist
 from colossalai.interface import OptimizerWrapper
 from torch.distributed import ProcessGroup
 
-from .destination import Destination, require_boosted
 from .general_checkpoint_io import GeneralCheckpointIO
+from .optimizer_restore.destination import Destination, require_boosted
 
 __all__ = ["TorchDDPCheckpointIO"]
 

@@ -5,9 +5,9 @@ import torch.distributed as dist
 from colossalai.interface import OptimizerWrapper
 from torch.distributed import ProcessGroup
 
-from .destination import Destination, require_boosted
-from .fsdp_destination import FSDPDestination
 from .general_checkpoint_io import GeneralCheckpointIO
+from .optimizer_restore.destination import Destination, require_boosted
+from .optimizer_restore.fsdp_destination import FSDPDestination
 
 __all__ = ["TorchFSDPCheckpointIO"]
 

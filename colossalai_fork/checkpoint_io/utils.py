@@ -6,10 +6,10 @@ from weakref import WeakKeyDictionary
 import torch
 from torch.optim import Optimizer
 
-from .destination import Destination
-from .errors import Problem, load_error
-from .restore import restore
-from .saved_state import SavedState, in_memory, normalised_id, open_groups
+from .optimizer_restore.destination import Destination
+from .optimizer_restore.errors import Problem, load_error
+from .optimizer_restore.files.saved_state import SavedState, in_memory, normalised_id, open_groups
+from .optimizer_restore.restore import restore
 
 __all__ = ["load_param_groups_into_optimizer", "load_states_into_optimizer"]
 

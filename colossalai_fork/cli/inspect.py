@@ -18,10 +18,10 @@ def inspect(checkpoint):
     # Not at the top: torch and colossalai take seconds to import, and the other commands need not wait for them.
     from rich.console import Console
 
-    from ..checkpoint_io.destination import Destination
-    from ..checkpoint_io.saved_file import UnreadableFileError
-    from ..checkpoint_io.saved_state import find_index, open_sharded, open_unsharded
-    from ..checkpoint_io.validation import validate
+    from ..checkpoint_io.optimizer_restore.destination import Destination
+    from ..checkpoint_io.optimizer_restore.files.saved_file import UnreadableFileError
+    from ..checkpoint_io.optimizer_restore.files.saved_state import find_index, open_sharded, open_unsharded
+    from ..checkpoint_io.optimizer_restore.validation import validate
 
     sharded, path = find_index(checkpoint)
     saved = open_sharded(path) if sharded else open_unsharded(path)
@@ -56,7 +56,7 @@ class _Fitting:
     def __init__(self, groups, states):
         import torch
 
-        from ..checkpoint_io.state_kinds import ELEMENTWISE_STATE
+        from ..checkpoint_io.optimizer_restore.state_kinds import ELEMENTWISE_STATE
 
         shapes = {
             param_id: value.shape

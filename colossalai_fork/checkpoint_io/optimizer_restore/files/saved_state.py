@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Any, Callable, Collection, Dict, Iterator, List, Mapping, Optional, Set, Tuple, Union
 
-from .errors import Problem
+from ..errors import Problem
 from .saved_file import UnreadableFileError, read_safetensors_file, read_torch_file, require_regular_file
 
 __all__ = ["SavedShard", "SavedState", "find_index", "open_sharded", "open_unsharded", "open_groups", "in_memory"]

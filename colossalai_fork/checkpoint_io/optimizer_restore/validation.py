@@ -8,9 +8,9 @@ from torch.optim import Optimizer
 
 from .destination import Destination
 from .errors import Problem, load_error
+from .files.saved_file import UnreadableFileError
+from .files.saved_state import REWRITE, SavedShard, SavedState
 from .placement import Placement, Replicated
-from .saved_file import UnreadableFileError
-from .saved_state import REWRITE, SavedShard, SavedState
 from .state_kinds import AVERAGED_STATE, ELEMENTWISE_STATE, NAMES_OF_MANY_MEANINGS, SCALAR_STATE, placement_of_state
 
 __all__ = ["Plan", "validate"]

@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 from .agreement import agree
 from .destination import Destination
 from .errors import CheckpointLoadError, Problem, load_error
-from .saved_state import SavedState, in_memory
+from .files.saved_state import SavedState, in_memory
 from .validation import Plan, everything_in, validate
 
 __all__ = ["restore"]

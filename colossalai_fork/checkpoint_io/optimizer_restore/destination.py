@@ -7,8 +7,8 @@ from colossalai.interface import OptimizerWrapper
 from torch.optim import Optimizer
 
 from .errors import Problem
+from .files.saved_state import SavedState
 from .placement import Placement, Replicated
-from .saved_state import SavedState
 
 __all__ = ["Destination", "check_group_sizes", "require_boosted", "unwrapped"]
 

@@ -11,9 +11,9 @@ from torch.optim import Optimizer
 
 from .destination import Destination
 from .errors import Problem, load_error
+from .files.saved_state import SavedShard, SavedState
 from .flat_parameters import FlatParameters, is_elementwise, original_parameters
 from .placement import Placement, Replicated
-from .saved_state import SavedShard, SavedState
 from .validation import validate
 
 __all__ = ["FSDPDestination"]
