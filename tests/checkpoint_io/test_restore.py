@@ -13,10 +13,11 @@ from colossalai_fork.checkpoint_io import (
     load_param_groups_into_optimizer,
     load_states_into_optimizer,
 )
+from colossalai_fork.checkpoint_io.optimizer_restore.agreement import fingerprint
 from colossalai_fork.checkpoint_io.optimizer_restore.destination import Destination
 from colossalai_fork.checkpoint_io.optimizer_restore.errors import CheckpointDamagedError, CheckpointMismatchError
 from colossalai_fork.checkpoint_io.optimizer_restore.files.saved_state import in_memory
-from colossalai_fork.checkpoint_io.optimizer_restore.restore import _digest, restore
+from colossalai_fork.checkpoint_io.optimizer_restore.restore import restore
 from colossalai_fork.gate.contract.comparison import differences
 
 
@@ -286,7 +287,7 @@ def test_what_native_loading_cannot_rebuild_is_refused_before_anything_changes(s
 def test_ranks_agree_on_groups_that_are_equal():
     def digest(order, device):
         groups = [{"params": [0], "tags": set(order), "by": lambda: device, "lr": OnDevice(torch.tensor(0.5), device)}]
-        return _digest(in_memory({"state": {}, "param_groups": groups}))
+        return fingerprint(groups)
 
     class OnDevice(torch.Tensor):
         """A tensor whose text names a device, as that of a tensor on an accelerator does."""
@@ -309,7 +310,7 @@ def test_ranks_notice_groups_that_differ_anywhere():
     def digest(position):
         rates = torch.zeros(5000)
         rates[position] = 1
-        return _digest(in_memory({"state": {}, "param_groups": [{"params": [0], "rates": rates}]}))
+        return fingerprint([{"params": [0], "rates": rates}])
 
     assert digest(2500) != digest(2501)
 
@@ -364,31 +365,38 @@ def test_groups_then_states_shard_by_shard_replace_everything(tmp_path):
     load_states_into_optimizer(optimizer, {2: saved["state"][2]}, id_map)
     del saved["state"][1]
     assert_same(optimizer.state_dict(), saved)
-    with pytest.raises(CheckpointDamagedError, match="loaded before"):
-        load_states_into_optimizer(optimizer, {2: saved["state"][2]}, id_map)
 
 
-def test_states_with_a_map_of_the_callers_own_replace_everything():
+def test_states_through_a_map_of_the_callers_own_leave_the_others_alone():
     source, optimizer = trained(), trained(seed=1)
-    saved = source.state_dict()["state"]
+    saved, before = source.state_dict()["state"], copy.deepcopy(optimizer.state_dict())
+    groups, states = optimizer.param_groups, optimizer.state
     id_map = {10 + position: param for position, param in enumerate(optimizer.param_groups[0]["params"])}
     load_states_into_optimizer(optimizer, {11: saved[1]}, id_map)
-    assert list(optimizer.state_dict()["state"]) == [1]
-    assert_same(optimizer.state_dict()["state"][1], saved[1])
+    assert optimizer.param_groups is groups and optimizer.state is states
+    before["state"][1] = saved[1]
+    assert_same(optimizer.state_dict(), before)
 
 
-def test_shards_through_a_map_of_the_callers_own_add_up():
+def test_a_state_that_is_loaded_again_replaces_the_earlier_one():
     source, optimizer = trained(), trained(seed=1)
     saved = source.state_dict()["state"]
     id_map = dict(enumerate(optimizer.param_groups[0]["params"]))
-    load_states_into_optimizer(optimizer, {0: saved[0]}, id_map)
+    optimizer.state[id_map[0]]["stale"] = torch.ones(1)
     # Two pipeline stages that share a parameter both save its state.
     load_states_into_optimizer(optimizer, {0: saved[0], 2: saved[2]}, id_map, strict=True)
-    load_states_into_optimizer(optimizer, {1: saved[1]}, id_map)
-    states = optimizer.state_dict()["state"]
-    assert_same([states[0], states[1], states[2]], [saved[0], saved[1], saved[2]])
-    load_states_into_optimizer(optimizer, {1: saved[1]}, dict(id_map))
-    assert sorted(optimizer.state_dict()["state"]) == [1]
+    load_states_into_optimizer(optimizer, {0: saved[0], 1: saved[1]}, id_map)
+    assert_same(dict(sorted(optimizer.state_dict()["state"].items())), saved)
+
+
+def test_states_that_fail_half_way_leave_none():
+    source, optimizer = trained(), trained(FailsHalfWay, lr=0.1, seed=1)
+    groups, id_map = optimizer.param_groups, dict(enumerate(optimizer.param_groups[0]["params"]))
+    optimizer.broken = True
+    with pytest.raises(CheckpointDamagedError, match="no room"):
+        load_states_into_optimizer(optimizer, {1: source.state_dict()["state"][1]}, id_map)
+    assert dict(optimizer.state) == {} and optimizer.param_groups is groups
+    assert groups[0]["params"] == list(id_map.values()) and groups[0]["lr"] == 0.1
 
 
 def test_states_of_earlier_shards_are_not_copied_again():

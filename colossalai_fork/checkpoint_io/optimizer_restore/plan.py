@@ -104,12 +104,6 @@ class Plan:
         except UnreadableFileError as error:
             raise load_error([Problem(str(error), True, error.file, remedy=REWRITE)]) from error
 
-    def close(self) -> None:
-        """Close the files."""
-        for shard in self.shards:
-            for source in shard.sources:
-                source.close()
-
 
 def opened(shard: SavedShard) -> Dict[Any, Any]:
     """

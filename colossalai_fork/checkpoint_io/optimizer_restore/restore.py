@@ -102,6 +102,15 @@ def _agreed(
 
 
 def _prepared(destination: Destination, saved: SavedState, low_cpu_mem_mode: bool, num_threads: int) -> Any:
+    try:
+        return _validated(destination, saved, low_cpu_mem_mode, num_threads)
+    except BaseException:
+        saved.close()
+        raise
+
+
+def _validated(destination: Destination, saved: SavedState, low_cpu_mem_mode: bool, num_threads: int) -> Any:
+    opened = saved
     digest = fingerprint((_index_of(saved), saved.groups, saved.content))
     if has_own_layout(destination, saved):
         return OwnLayout(destination, saved, digest)
@@ -117,18 +126,16 @@ def _prepared(destination: Destination, saved: SavedState, low_cpu_mem_mode: boo
     if problems or plan is None:
         if has_own_layout(destination, saved, problems):
             return OwnLayout(destination, saved, digest)
-        saved.close()
         raise load_error(problems)
     if hooks:
         plan = _hooked(destination, hooks, plan)
     whole = bool(hooks) or not low_cpu_mem_mode or overrides_loading(destination.optimizer)
     entries: Iterable[Entry] = list(plan.entries(max(1, num_threads))) if whole else plan.entries()
-    return _Loading(destination, plan, entries, digest)
+    return _Loading(destination, plan, entries, digest, opened.close)
 
 
 def _hooked(destination: Destination, hooks: List[Callable], plan: Plan) -> Plan:
     states = {entry.param_id: entry.state for entry in plan.entries()}
-    plan.close()
     state_dict: Dict[str, Any] = {**plan.extra, "state": states, "param_groups": plan.groups}
     for hook in hooks:
         result = hook(destination.optimizer, state_dict)
@@ -176,11 +183,20 @@ class _Loading:
         plan (Plan): What goes where.
         entries (Iterable[Entry]): This rank's states, read already or read as they are asked for.
         digest (int): What the ranks compare.
+        close (Callable[[], None]): Closes the checkpoint's files.
     """
 
     undone = EMPTY
 
-    def __init__(self, destination: Destination, plan: Plan, entries: Iterable[Entry], digest: int) -> None:
+    def __init__(
+        self,
+        destination: Destination,
+        plan: Plan,
+        entries: Iterable[Entry],
+        digest: int,
+        close: Callable[[], None],
+    ) -> None:
+        self.close = close
         self.destination = destination
         self.optimizer: Optimizer = destination.optimizer
         self.plan = plan
@@ -232,10 +248,6 @@ class _Loading:
         """Run the hooks that native loading runs after success, now that every rank has succeeded."""
         for hook in list(_hooks_of(self.optimizer, "post").values()):
             hook(self.optimizer)
-
-    def close(self) -> None:
-        """Close the checkpoint's files."""
-        self.plan.close()
 
 
 def _owned(group: Dict[str, Any]) -> Dict[str, Any]:
