@@ -13,9 +13,10 @@ from torch.optim import Optimizer
 from .containers import leaves, mapped
 from .destination import Destination
 from .errors import Problem, load_error
-from .files.reading import plain, read
+from .files.reading import read
 from .files.saved_state import SavedShard, SavedState
 from .files.saved_tensor import SavedTensor
+from .files.torch_file import Opened
 from .flat_parameters import FlatParameters, original_parameters
 from .placement import Placement, Replicated
 from .state_kinds import is_scalar
@@ -68,21 +69,28 @@ class FSDPDestination(Destination):
             for entry in plan.saved_entries()
             if entry.state or entry.param is None
         }
-        states = _with_numbers_read(states)
+        # Parameters that share a flat one must agree on numbers.
+        states = _with_tensors_read(states, only_numbers=True)
         flat.check(plan.groups, states, saved.source, problems)
         if problems:
             raise load_error(problems)
         groups = [dict(group, params=[names[param_id] for param_id in group["params"]]) for group in plan.groups]
         groups = self._sharded({"state": {}, "param_groups": groups})["param_groups"]
+        sources = [source for shard in plan.shards for source in shard.sources]
         shards = [
-            SavedShard(saved.source, partial(self._flattened, {name: states[name] for name in batch}, flat))
+            SavedShard(
+                saved.source,
+                partial(self._flattened, {name: states[name] for name in batch}, flat, sources),
+                keep=False,
+            )
             for batch in flat.batches(states)
         ]
         return SavedState(saved.source, groups, saved.groups_source, shards)
 
-    def _flattened(self, states: Dict[Any, Any], flat: FlatParameters) -> Dict[Any, Any]:
-        states = {name: _cast(plain(state), flat.dtypes.get(name)) for name, state in states.items()}
-        return self._sharded({"state": states})["state"]
+    def _flattened(self, states: Dict[Any, Any], flat: FlatParameters, sources: List[Any]) -> Opened:
+        states = _with_tensors_read(states)
+        states = {name: _cast(state, flat.dtypes.get(name)) for name, state in states.items()}
+        return Opened(self._sharded({"state": states})["state"], sources)
 
     def _sharded(self, whole: Dict[str, Any]) -> Dict[str, Any]:
         settings = FSDP.get_state_dict_type(self.model).optim_state_dict_config
@@ -128,13 +136,12 @@ class _Unflattened(Destination):
         return _Whole(param.shape)
 
 
-def _with_numbers_read(states: Dict[Any, Any]) -> Dict[Any, Any]:
-    # Parameters that share a flat one must agree on them.
-    def is_number(leaf: Any) -> bool:
-        return isinstance(leaf, SavedTensor) and is_scalar(None, leaf)
+def _with_tensors_read(states: Dict[Any, Any], only_numbers: bool = False) -> Dict[Any, Any]:
+    def is_wanted(leaf: Any) -> bool:
+        return isinstance(leaf, SavedTensor) and (not only_numbers or is_scalar(None, leaf))
 
-    tensors = iter(read([leaf for leaf in leaves(states) if is_number(leaf)]))
-    return mapped(states, lambda leaf: next(tensors) if is_number(leaf) else leaf)
+    tensors = iter(read([leaf for leaf in leaves(states) if is_wanted(leaf)]))
+    return mapped(states, lambda leaf: next(tensors) if is_wanted(leaf) else leaf)
 
 
 def _cast(state: Dict[str, Any], dtype: Any) -> Dict[str, Any]:

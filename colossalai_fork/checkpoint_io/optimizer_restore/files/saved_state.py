@@ -11,16 +11,20 @@ from pathlib import Path
 from typing import Any, Callable, Collection, Dict, Iterator, List, Mapping, Optional, Set, Tuple, Union
 
 from ..errors import Problem
-from .saved_file import UnreadableFileError, read_safetensors_file, read_torch_file, require_regular_file
+from .safetensors_file import open_safetensors_file
+from .sources import UnreadableFileError, require_regular_file
+from .torch_file import Opened, open_torch_file, plain
 
-__all__ = ["SavedShard", "SavedState", "find_index", "open_sharded", "open_unsharded", "open_groups", "in_memory"]
+__all__ = ["SavedShard", "SavedState", "in_memory", "is_sharded", "open_groups", "open_sharded", "open_unsharded"]
 
 REWRITE = "Save the checkpoint again, or take an earlier one"
 
 # How the files of a pipeline stage are named, behind a prefix of the user's choice.
 _STAGE = re.compile(r".*-stage-(\d+)-")
 # Python refuses to make integers of texts of any length.
-_NUMBER = re.compile("0|[1-9][0-9]{0,99}")
+_NUMBER = re.compile("0|-?[1-9][0-9]{0,99}")
+# An entry of an index has some 60 characters. More than this is no index, whatever the optimizer.
+_MAX_INDEX = 1 << 30
 
 
 class SavedShard:
@@ -29,26 +33,21 @@ class SavedShard:
 
     Args:
         path (str): What to call it in messages.
-        read (Callable[[], Tuple[Any, bool]]): Gives the states by parameter id, and whether they may be kept open
-            because their tensors take no memory of their own.
+        open_file (Callable[[], Opened]): Opens it; the content is states by parameter id.
         lists_every_id (bool, optional): False if parameters whose state is empty leave no trace in this format.
-        file (str, optional): The file, if that is where the states are.
+        keep (bool, optional): False if the content takes memory, so that it has to be opened again each time.
     """
 
     def __init__(
-        self,
-        path: str,
-        read: Callable[[], Tuple[Any, bool]],
-        lists_every_id: bool = True,
-        file: Optional[str] = None,
+        self, path: str, open_file: Callable[[], Opened], lists_every_id: bool = True, keep: bool = True
     ) -> None:
         self.path = path
         self.lists_every_id = lists_every_id
-        self._file = file
-        self._version: Optional[Tuple[int, int, int]] = None
+        self.sources: List[Any] = []
         # Ids of which the file may hold a second copy, because the index gives them to the file of another stage.
         self.spare_ids: Collection[Any] = ()
-        self._read = read
+        self._open_file = open_file
+        self._keep = keep
         self._kept: Optional[Dict[Any, Any]] = None
 
     def states(self) -> Dict[Any, Any]:
@@ -56,20 +55,17 @@ class SavedShard:
         Open the file, or return what is open already.
 
         Returns:
-            Dict[Any, Any]: State by parameter id, without copies of what another file holds. Tensors alias the file; a caller
-                that keeps one copies it.
+            Dict[Any, Any]: State by parameter id, without copies of what another file holds. Tensors of files are
+                descriptors.
 
         Raises:
-            UnreadableFileError: If the file cannot be opened, or has been written to since it was opened.
+            UnreadableFileError: If the file cannot be opened.
         """
         if self._kept is not None:
-            version = _version(self._file)
-            # What was deleted, or replaced as a whole, is still there for those who have it open. What was written to is not.
-            if version and self._version and version != self._version and version[0] == self._version[0]:
-                raise UnreadableFileError("it has been written to since")
             return self._kept
-        self._version = _version(self._file)
-        content, keep = self._read()
+        opened = self._open_file()
+        self.sources = opened.sources
+        content = opened.content
         if not isinstance(content, Mapping):
             raise UnreadableFileError(
                 "it holds a {} where states by parameter id belong".format(type(content).__name__)
@@ -79,19 +75,16 @@ class SavedShard:
             raise UnreadableFileError("it holds a parameter id twice")
         if self.spare_ids:
             states = {param_id: state for param_id, state in states.items() if param_id not in self.spare_ids}
-        if keep:
+        for source in self.sources:
+            source.rest()
+        if self._keep and not opened.fell_back:
             self._kept = states
         return states
 
-
-def _version(file: Optional[str]) -> Optional[Tuple[int, int, int]]:
-    if file is None:
-        return None
-    try:
-        status = os.stat(file)
-    except (OSError, ValueError):
-        return None
-    return status.st_ino, status.st_size, status.st_mtime_ns
+    def close(self) -> None:
+        """Give open files back."""
+        for source in self.sources:
+            source.close()
 
 
 class SavedState:
@@ -106,6 +99,8 @@ class SavedState:
         index (Optional[Dict[Any, str]]): The shard path that the index gives for each parameter id; None if there is
             no index.
         problems (List[Problem]): What is wrong already.
+        extra (Dict[str, Any]): What a checkpoint of one file holds at its top beside states and groups.
+        content (Any): All of a checkpoint of one file whose layout is not that of native ``state_dict``; None otherwise.
     """
 
     def __init__(
@@ -116,6 +111,8 @@ class SavedState:
         shards: List[SavedShard],
         index: Optional[Dict[Any, str]] = None,
         problems: Optional[List[Problem]] = None,
+        extra: Optional[Dict[str, Any]] = None,
+        content: Any = None,
     ) -> None:
         self.source = source
         self.groups = groups
@@ -123,6 +120,13 @@ class SavedState:
         self.shards = shards
         self.index = index
         self.problems = problems or []
+        self.extra = extra or {}
+        self.content = content
+
+    def close(self) -> None:
+        """Give open files back."""
+        for shard in self.shards:
+            shard.close()
 
     def shards_with(self, ids: Collection[Any]) -> Iterator[SavedShard]:
         """
@@ -155,7 +159,7 @@ def normalised_id(param_id: Any) -> Any:
     return param_id
 
 
-def find_index(checkpoint: Union[str, Path]) -> Tuple[bool, str]:
+def is_sharded(checkpoint: Union[str, Path]) -> Tuple[bool, str]:
     """
     Decide whether a checkpoint is sharded. Never raises, so that ranks which see different files still meet.
 
@@ -166,9 +170,12 @@ def find_index(checkpoint: Union[str, Path]) -> Tuple[bool, str]:
         Tuple[bool, str]: Whether it is sharded, and the path to open: the index file if there is just one.
     """
     path = Path(checkpoint)
-    if path.is_dir():
-        found = sorted(path.glob("*.index.*json"))
-        return True, str(found[0] if len(found) == 1 else path)
+    try:
+        if path.is_dir():
+            found = sorted(path.glob("*.index.*json"))
+            return True, str(found[0] if len(found) == 1 else path)
+    except (OSError, ValueError):
+        pass  # whoever opens it says what is wrong
     return ".index." in path.name and path.suffix == ".json", str(path)
 
 
@@ -221,17 +228,15 @@ def open_unsharded(path: Union[str, Path]) -> SavedState:
     """
     path = str(path)
     try:
+        opened = open_safetensors_file(path) if path.endswith(".safetensors") else open_torch_file(path)
         if path.endswith(".safetensors"):
-            entries = read_safetensors_file(path)
-            groups = entries.pop("param_groups", None)
-            content: Any = {"state": _nested(entries), "param_groups": groups}
-            if groups is None:
-                del content["param_groups"]
-        else:
-            content, _ = read_torch_file(path)
+            entries = opened.content
+            groups = {"param_groups": entries.pop("param_groups")} if "param_groups" in entries else {}
+            opened.content = {"state": _nested(entries), **groups}
     except UnreadableFileError as error:
-        return SavedState(path, None, path, [], None, [Problem(str(error), damaged=True, file=path, remedy=REWRITE)])
-    return in_memory(content, path, path)
+        problem = Problem(str(error), damaged=True, file=path, remedy=REWRITE, missing=error.missing)
+        return SavedState(path, None, path, [], None, [problem])
+    return _of_state_dict(opened, path)
 
 
 def open_groups(path: Union[str, Path]) -> SavedState:
@@ -249,28 +254,43 @@ def open_groups(path: Union[str, Path]) -> SavedState:
     return SavedState(str(path), groups, str(path), [], None, problems)
 
 
-def in_memory(state_dict: Any, source: str = "the state dict", file: Optional[str] = None) -> SavedState:
+def in_memory(state_dict: Any, source: str = "the state dict") -> SavedState:
     """
     Treat a state dict as a checkpoint.
 
     Args:
         state_dict (Any): What ``Optimizer.state_dict`` returns: ``state`` and ``param_groups``.
         source (str, optional): What to call it in messages.
-        file (str, optional): The file that its tensors may alias.
 
     Returns:
         SavedState: The checkpoint, with everything that is wrong with its layout in ``problems``.
     """
+    return _of_state_dict(Opened(state_dict, []), source)
+
+
+def _of_state_dict(opened: Opened, source: str) -> SavedState:
     problems: List[Problem] = []
-    groups = None
-    shards = []
-    if not isinstance(state_dict, Mapping) or not {"state", "param_groups"} <= set(state_dict):
+    content = opened.content
+    if not isinstance(content, Mapping) or not {"state", "param_groups"} <= set(content):
         text = "it is not an optimizer's state dict, which has 'state' and 'param_groups'"
         problems.append(Problem(text, damaged=True, file=source))
-    else:
-        groups = checked_groups(state_dict["param_groups"], source, problems)
-        shards = [SavedShard(source, lambda: (state_dict["state"], True), file=file)]
-    return SavedState(source, groups, source, shards, None, problems)
+        return SavedState(source, None, source, [_closes(opened, source)], None, problems, content=content)
+    groups = checked_groups(content["param_groups"], source, problems)
+    states = content["state"]
+    shards = [SavedShard(source, lambda: Opened(states, opened.sources))]
+    rest = {key: value for key, value in content.items() if key not in ("state", "param_groups")}
+    try:
+        extra = plain(rest)
+    except UnreadableFileError as error:
+        problems.append(Problem(str(error), damaged=True, file=source))
+        extra = {}
+    return SavedState(source, groups, source, shards, None, problems, extra, None if groups is not None else content)
+
+
+def _closes(opened: Opened, source: str) -> SavedShard:
+    shard = SavedShard(source, lambda: Opened({}, opened.sources))
+    shard.sources = opened.sources
+    return shard
 
 
 def checked_groups(groups: Any, source: str, problems: List[Problem]) -> Optional[List[Dict[str, Any]]]:
@@ -303,7 +323,14 @@ def checked_groups(groups: Any, source: str, problems: List[Problem]) -> Optiona
                 text = "parameter group {} lists ids that are not integers".format(position)
                 problems.append(Problem(text, file=source, expected="integers", found=repr(wrong[:3])))
                 sound = False
-    return [dict(group) for group in groups] if sound else None
+    if not sound:
+        return None
+    try:
+        # Copies: the groups are changed on the way, and tensors in them are few and small.
+        return plain([dict(group) for group in groups])
+    except UnreadableFileError as error:
+        problems.append(Problem(str(error), True, source, remedy=REWRITE))
+        return None
 
 
 def _read_index(path: str, problems: List[Problem]) -> Tuple[Dict[str, str], Dict[str, Any]]:
@@ -313,14 +340,13 @@ def _read_index(path: str, problems: List[Problem]) -> Tuple[Dict[str, str], Dic
             text, remedy = "the directory holds {} index files: {}".format(len(names), ", ".join(names)), "Name one"
         else:
             text, remedy = "the directory holds no index file (*.index.json)", REWRITE
-        problems.append(Problem(text, True, path, remedy=remedy))
+        problems.append(Problem(text, True, path, remedy=remedy, missing=True))
         return {}, {}
     try:
-        require_regular_file(path)
-        with open(path, "r", encoding="utf-8") as file:
-            content = json.load(file)
+        content = _read_json(path)
     except UnreadableFileError as error:
-        problems.append(Problem("the index cannot be opened: {}".format(error), True, path, remedy=REWRITE))
+        text = "the index cannot be opened: {}".format(error)
+        problems.append(Problem(text, True, path, remedy=REWRITE, missing=error.missing))
         return {}, {}
     except (OSError, ValueError, RecursionError) as error:
         problems.append(Problem("the index is not readable JSON ({})".format(error), True, path, remedy=REWRITE))
@@ -337,6 +363,13 @@ def _read_index(path: str, problems: List[Problem]) -> Tuple[Dict[str, str], Dic
         if not isinstance(name, str):
             problems.append(Problem("the index gives no file name", True, path, normalised_id(param_id)))
     return {key: name for key, name in weight_map.items() if isinstance(name, str)}, metadata
+
+
+def _read_json(path: str) -> Any:
+    if require_regular_file(path) > _MAX_INDEX:
+        raise UnreadableFileError("it is larger than any index")
+    with open(path, "r", encoding="utf-8") as file:
+        return json.load(file)
 
 
 def _stays_inside(directory: str, name: str, index_path: str, problems: List[Problem], param_id: Any = None) -> bool:
@@ -369,17 +402,26 @@ def _note_spare_ids(index: Dict[Any, str], shards: List[SavedShard]) -> None:
 
 def _read_groups_file(path: str, problems: List[Problem]) -> Optional[List[Dict[str, Any]]]:
     try:
-        content, _ = read_torch_file(path)
+        opened = open_torch_file(path)
     except UnreadableFileError as error:
-        problems.append(Problem(str(error), True, path, remedy=REWRITE))
+        problems.append(Problem(str(error), True, path, remedy=REWRITE, missing=error.missing))
         return None
-    return checked_groups(content, path, problems)
+    try:
+        return checked_groups(opened.content, path, problems)
+    finally:
+        for source in opened.sources:
+            source.close()
 
 
 def _shard(path: str) -> SavedShard:
-    if path.endswith(".safetensors"):
-        return SavedShard(path, lambda: (_nested(read_safetensors_file(path)), True), lists_every_id=False, file=path)
-    return SavedShard(path, lambda: read_torch_file(path), file=path)
+    if not path.endswith(".safetensors"):
+        return SavedShard(path, lambda: open_torch_file(path))
+
+    def open_file() -> Opened:
+        opened = open_safetensors_file(path)
+        return Opened(_nested(opened.content), opened.sources)
+
+    return SavedShard(path, open_file, lists_every_id=False)
 
 
 def _nested(entries: Dict[str, Any]) -> Dict[Any, Dict[str, Any]]:
