@@ -7,7 +7,7 @@ import torch
 from .containers import leaves, mapped
 from .errors import Problem, load_error
 from .files.reading import read_ahead
-from .files.saved_file import UnreadableFileError
+from .files.reading import UnreadableFileError
 from .files.saved_state import REWRITE, SavedShard
 from .files.saved_tensor import SavedTensor
 from .placement import Placement, Replicated

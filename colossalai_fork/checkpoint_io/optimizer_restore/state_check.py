@@ -9,7 +9,7 @@ import torch
 from .containers import leaves
 from .destination import Destination
 from .errors import Problem
-from .files.saved_file import UnreadableFileError
+from .files.reading import UnreadableFileError
 from .files.saved_state import REWRITE, SavedShard, SavedState
 from .files.saved_tensor import SavedTensor
 from .placement import Placement

@@ -344,4 +344,6 @@ def _layout(it: PlainUnpickler, arguments: Tuple) -> torch.layout:
 _NAMES.update(NUMPY)
 LEAVES.update((torch.dtype, torch.device, torch.layout, torch.memory_format))
 LEAVES.update((datetime.date, datetime.time, datetime.datetime, datetime.timedelta, datetime.timezone, uuid.UUID))
-LEAVES.update((decimal.Decimal, fractions.Fraction, pathlib.PurePosixPath, pathlib.PureWindowsPath, type(pathlib.Path())))
+LEAVES.update(
+    (decimal.Decimal, fractions.Fraction, pathlib.PurePosixPath, pathlib.PureWindowsPath, type(pathlib.Path()))
+)

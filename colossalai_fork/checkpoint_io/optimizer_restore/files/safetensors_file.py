@@ -134,7 +134,9 @@ def _names_of_pickles(metadata: Any, entries: Dict[str, Any]) -> List[str]:
     try:
         names = json.loads(metadata.get("non_tensor_keys", "[]"))
     except (ValueError, RecursionError) as error:
-        raise UnreadableFileError("its list of values that are not tensors is not readable: {}".format(shown(str(error))))
+        raise UnreadableFileError(
+            "its list of values that are not tensors is not readable: {}".format(shown(str(error)))
+        )
     if type(names) is not list or not all(type(name) is str for name in names):
         raise UnreadableFileError("its list of values that are not tensors is not a list of names")
     for name in names:

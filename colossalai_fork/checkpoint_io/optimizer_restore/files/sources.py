@@ -21,14 +21,16 @@ class UnreadableFileError(Exception):
     Args:
         reason (str): The reason.
         missing (bool, optional): Whether there is no such file.
+        file (str, optional): The file.
     """
 
-    def __init__(self, reason: str, missing: bool = False) -> None:
+    def __init__(self, reason: str, missing: bool = False, file: Optional[str] = None) -> None:
         super().__init__(reason)
         self.missing = missing
+        self.file = file
 
     def __reduce__(self) -> Any:
-        return type(self), (self.args[0], self.missing)
+        return type(self), (self.args[0], self.missing, self.file)
 
 
 def _said(error: BaseException) -> str:
@@ -103,9 +105,9 @@ class FileSource:
         try:
             self._descriptor = os.open(self.path, flags)
         except FileNotFoundError:
-            raise UnreadableFileError("the file does not exist", missing=True)
+            raise UnreadableFileError("the file does not exist", True, self.path)
         except (OSError, ValueError) as error:
-            raise UnreadableFileError("the file cannot be read: {}".format(_said(error)))
+            raise UnreadableFileError("the file cannot be read: {}".format(_said(error)), file=self.path)
         with _count:
             _open_files += 1
         if hasattr(os, "posix_fadvise"):
@@ -128,7 +130,7 @@ class FileSource:
                 self._open()
                 if _identity(os.fstat(self._descriptor)) != self._opened_as:
                     self._close()
-                    raise UnreadableFileError("it has been replaced or written to since it was opened")
+                    raise UnreadableFileError("it has been replaced or written to since it was opened", file=self.path)
             return self._descriptor
 
     def advise(self, offset: int, length: int) -> None:
@@ -157,15 +159,15 @@ class FileSource:
             try:
                 count = _read_some(descriptor, view[done:], offset + done)
             except OSError as error:
-                raise UnreadableFileError("reading failed: {}".format(_said(error)))
+                raise UnreadableFileError("reading failed: {}".format(_said(error)), file=self.path)
             if count == 0:
-                raise UnreadableFileError("it ends {} bytes too early".format(len(view) - done))
+                raise UnreadableFileError("it ends {} bytes too early".format(len(view) - done), file=self.path)
             done += count
 
     def read_bytes(self, offset: int, length: int) -> bytes:
         """Return a range of the file. Raises as :meth:`read_into` does."""
         if not 0 <= offset <= offset + length <= self.size:
-            raise UnreadableFileError("it is cut short")
+            raise UnreadableFileError("it is cut short", file=self.path)
         buffer = bytearray(length)
         self.read_into(offset, buffer)
         return bytes(buffer)
@@ -179,9 +181,9 @@ class FileSource:
         try:
             unchanged = _identity(os.fstat(self.descriptor())) == self._opened_as
         except OSError as error:
-            raise UnreadableFileError("the file cannot be read: {}".format(_said(error)))
+            raise UnreadableFileError("the file cannot be read: {}".format(_said(error)), file=self.path)
         if not unchanged:
-            raise UnreadableFileError("it has been written to since it was opened")
+            raise UnreadableFileError("it has been written to since it was opened", file=self.path)
 
     def rest(self) -> None:
         """Give the open file back if there are many. The next read opens it again."""
