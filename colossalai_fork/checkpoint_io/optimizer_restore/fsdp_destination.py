@@ -16,7 +16,6 @@ from .errors import Problem, load_error
 from .files.reading import read
 from .files.saved_state import SavedShard, SavedState
 from .files.saved_tensor import SavedTensor
-from .files.torch_file import Opened
 from .flat_parameters import FlatParameters, original_parameters
 from .placement import Placement, Replicated
 from .state_kinds import is_scalar
@@ -76,21 +75,18 @@ class FSDPDestination(Destination):
             raise load_error(problems)
         groups = [dict(group, params=[names[param_id] for param_id in group["params"]]) for group in plan.groups]
         groups = self._sharded({"state": {}, "param_groups": groups})["param_groups"]
-        sources = [source for shard in plan.shards for source in shard.sources]
         shards = [
-            SavedShard(
-                saved.source,
-                partial(self._flattened, {name: states[name] for name in batch}, flat, sources),
-                keep=False,
-            )
+            SavedShard(saved.source, partial(self._flattened, {name: states[name] for name in batch}, flat))
             for batch in flat.batches(states)
         ]
+        for shard in shards:
+            shard.sources = [source for opened in plan.shards for source in opened.sources]
         return SavedState(saved.source, groups, saved.groups_source, shards)
 
-    def _flattened(self, states: Dict[Any, Any], flat: FlatParameters, sources: List[Any]) -> Opened:
+    def _flattened(self, states: Dict[Any, Any], flat: FlatParameters) -> Dict[Any, Any]:
         states = _with_tensors_read(states)
         states = {name: _cast(state, flat.dtypes.get(name)) for name, state in states.items()}
-        return Opened(self._sharded({"state": states})["state"], sources)
+        return self._sharded({"state": states})["state"]
 
     def _sharded(self, whole: Dict[str, Any]) -> Dict[str, Any]:
         settings = FSDP.get_state_dict_type(self.model).optim_state_dict_config

@@ -10,8 +10,8 @@ from torch.optim import Optimizer
 from .containers import mapped
 from .destination import Destination
 from .errors import Problem, load_error
+from .files.reading import plain
 from .files.saved_state import SavedState, in_memory
-from .files.torch_file import plain
 from .validation import validate
 
 __all__ = ["GroupsBefore", "OwnLayout", "has_own_layout", "overrides_loading"]

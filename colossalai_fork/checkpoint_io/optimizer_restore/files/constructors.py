@@ -8,11 +8,12 @@ import decimal
 import fractions
 import pathlib
 import re
+import sys
 import uuid
 from argparse import Namespace
 from collections import Counter, OrderedDict, defaultdict, deque
 from types import SimpleNamespace
-from typing import Any, Callable, Dict, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple
 
 import torch
 

@@ -19,6 +19,7 @@ __all__ = [
     "require_regular_file",
     "read",
     "read_ahead",
+    "plain",
 ]
 
 # Ranges with a smaller gap between them are read as one.
@@ -93,6 +94,54 @@ def read_ahead(
         stop.set()
         waiting.clear()
         pool.shutdown(wait=True)
+
+
+def plain(content: Any) -> Any:
+    """
+    Args:
+        content (Any): Plain data, as an opened file holds it.
+
+    Returns:
+        Any: The same with tensors in memory. Containers are changed where they are, if that can be done.
+
+    Raises:
+        UnreadableFileError: If a tensor cannot be read.
+    """
+    found: Dict[int, SavedTensor] = {}
+    _replaced(content, lambda tensor: found.setdefault(id(tensor), tensor), {})
+    if not found:
+        return content
+    for tensor in found.values():
+        if tensor.refusal:
+            raise UnreadableFileError("it holds a tensor that cannot be loaded: {}".format(tensor.refusal))
+    made = dict(zip(found, read(list(found.values()))))
+    return _replaced(content, lambda tensor: made[id(tensor)], {})
+
+
+def _replaced(value: Any, change: Any, done: Dict[int, Any]) -> Any:
+    kind = type(value)
+    if kind is SavedTensor:
+        return change(value)
+    if id(value) in done:
+        return done[id(value)]
+    result = value
+    if isinstance(value, dict):
+        done[id(value)] = value
+        for key, item in value.items():
+            value[key] = _replaced(item, change, done)
+    elif isinstance(value, list) or kind.__name__ == "deque":
+        for position, item in enumerate(value):
+            value[position] = _replaced(item, change, done)
+    elif kind is tuple:
+        items = [_replaced(item, change, done) for item in value]
+        if any(new is not old for new, old in zip(items, value)):
+            result = tuple(items)
+    elif kind.__name__ in ("Namespace", "SimpleNamespace"):
+        _replaced(vars(value), change, done)
+    else:
+        return value
+    done[id(value)] = result
+    return result
 
 
 def _batches(entries: Iterable[Tuple[Any, List[SavedTensor]]]) -> Iterator["_Batch"]:

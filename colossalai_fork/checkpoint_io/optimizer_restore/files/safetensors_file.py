@@ -1,4 +1,8 @@
-"""Open a safetensors file that ColossalAI's asynchronous saving wrote, without reading its tensors."""
+"""Open a safetensors file that ColossalAI's asynchronous saving wrote.
+
+Such a file holds tensors by name, and nothing else; what is no tensor is pickled into a tensor of bytes, and its name is in
+the file's metadata. The header is checked as the safetensors library checks it, and its tensors are not read.
+"""
 
 import json
 from math import prod
@@ -6,17 +10,17 @@ from typing import Any, Dict, List, Tuple
 
 import torch
 
+from .opened import Opened
 from .pickled_tensors import TensorUnpickler
 from .plain_pickle import PickleError, shown
 from .saved_tensor import SavedTensor, contiguous_stride
 from .sources import FileSource, UnreadableFileError
-from .torch_file import Opened, storage_of_bytes
+from .torch_file import storage_of_bytes
 from .zip_directory import most_content
 
 __all__ = ["open_safetensors_file"]
 
-# What the library that writes such files allows.
-_MAX_HEADER = 100_000_000
+_LONGEST_HEADER = 100_000_000
 _DTYPES = {
     "BOOL": torch.bool,
     "U8": torch.uint8,
@@ -30,115 +34,130 @@ _DTYPES = {
     "F64": torch.float64,
     "C64": torch.complex64,
 }
-for _name, _torch_name in (
-    ("F8_E4M3", "float8_e4m3fn"),
-    ("F8_E5M2", "float8_e5m2"),
-    ("U16", "uint16"),
-    ("U32", "uint32"),
-    ("U64", "uint64"),
-):
-    if hasattr(torch, _torch_name):
-        _DTYPES[_name] = getattr(torch, _torch_name)
+for _name, _dtype in {
+    "U16": "uint16",
+    "U32": "uint32",
+    "U64": "uint64",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
+}.items():
+    if hasattr(torch, _dtype):
+        _DTYPES[_name] = getattr(torch, _dtype)
+
+
+def _damaged(what: str) -> UnreadableFileError:
+    return UnreadableFileError("it is not a whole safetensors file ({})".format(what))
 
 
 def open_safetensors_file(path: str) -> Opened:
     """
-    Open a safetensors file.
+    Open a safetensors file. Never runs what the file names.
 
     Args:
         path (str): The file.
 
     Returns:
-        Opened: Its flat entries, ``state.<id>.<key>`` and ``param_groups``. What is no tensor was pickled, and is unpickled as
-            plain data.
+        Opened: Its flat entries, ``state.<id>.<key>`` and ``param_groups``.
 
     Raises:
         UnreadableFileError: If there is no such file, or it is not whole, or holds more than plain data.
     """
     source = FileSource(path)
     try:
-        entries, metadata = _read_header(source)
-        for key in _pickled_keys(metadata):
-            if key not in entries:
-                raise UnreadableFileError("its metadata names {}, which it does not hold".format(shown(key)))
-            entries[key] = _unpickled(key, entries[key])
+        header, begin = _read_header(source)
+        metadata = header.pop("__metadata__", {})
+        entries = _entries(source, header, begin)
+        for name in _names_of_pickles(metadata, entries):
+            entries[name] = _unpickled(name, entries[name])
         return Opened(entries, [source])
     except BaseException:
         source.close()
         raise
 
 
-def _damaged(why: str) -> UnreadableFileError:
-    return UnreadableFileError("it is not a whole safetensors file ({})".format(why))
+def _read_header(source: FileSource) -> Tuple[Dict[str, Any], int]:
+    if source.size < 8:
+        raise _damaged("it is cut short")
+    length = int.from_bytes(source.read_bytes(0, 8), "little")
+    if length > _LONGEST_HEADER or 8 + length > source.size:
+        raise _damaged("its header is cut short")
+    text = source.read_bytes(8, length)
+    if not text.startswith(b"{"):
+        raise _damaged("its header does not begin as it should")
+    try:
+        header = json.loads(text.decode("utf-8"), object_pairs_hook=_without_duplicates)
+    except (ValueError, RecursionError) as error:
+        raise _damaged("its header is not readable: {}".format(shown(str(error))))
+    return header, 8 + length
 
 
-def _unique(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
+def _without_duplicates(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise _damaged("a name stands there twice")
+        raise ValueError("it holds a name twice")
     return found
 
 
-def _read_header(source: FileSource) -> Tuple[Dict[str, Any], Dict[str, Any]]:
-    if source.size < 8:
-        raise _damaged("it has no header")
-    length = int.from_bytes(source.read_bytes(0, 8), "little")
-    begin = 8 + length
-    if length > _MAX_HEADER or begin > source.size:
-        raise _damaged("its header is cut short, or too long")
+def _entries(source: FileSource, header: Dict[str, Any], begin: int) -> Dict[str, Any]:
+    entries: Dict[str, Any] = {}
+    ranges = []
+    for name, described in header.items():
+        if type(described) is not dict or set(described) != {"dtype", "shape", "data_offsets"}:
+            raise _damaged("the tensor {} is described in a damaged way".format(shown(name)))
+        shape, offsets, kind = described["shape"], described["data_offsets"], described["dtype"]
+        if not (_are_sizes(shape) and _are_sizes(offsets) and len(offsets) == 2 and offsets[0] <= offsets[1]):
+            raise _damaged("the tensor {} has an impossible size".format(shown(name)))
+        dtype = _DTYPES.get(kind) if type(kind) is str else None
+        if dtype is None:
+            raise UnreadableFileError("the tensor {} is of the unknown kind {}".format(shown(name), shown(kind)))
+        if prod(shape) * dtype.itemsize != offsets[1] - offsets[0]:
+            raise _damaged("the tensor {} does not have as much data as its shape needs".format(shown(name)))
+        ranges.append((offsets[0], offsets[1]))
+        entries[name] = SavedTensor(source, begin + offsets[0], dtype, tuple(shape), contiguous_stride(shape))
+    end = 0
+    for start, stop in sorted(ranges):
+        if start != end:
+            raise _damaged("its tensors overlap, or leave gaps")
+        end = stop
+    if begin + end != source.size:
+        raise _damaged("it is cut short, or something follows its tensors")
+    return entries
+
+
+def _are_sizes(numbers: Any) -> bool:
+    return type(numbers) is list and len(numbers) <= 64 and all(type(n) is int and 0 <= n < 1 << 62 for n in numbers)
+
+
+def _names_of_pickles(metadata: Any, entries: Dict[str, Any]) -> List[str]:
+    if type(metadata) is not dict or not all(type(value) is str for value in metadata.values()):
+        raise _damaged("its metadata are not texts")
     try:
-        header = json.loads(source.read_bytes(8, length).decode("utf-8"), object_pairs_hook=_unique)
+        names = json.loads(metadata.get("non_tensor_keys", "[]"))
     except (ValueError, RecursionError) as error:
-        raise _damaged("its header is not readable JSON: {}".format(shown(str(error))))
-    if type(header) is not dict:
-        raise _damaged("its header is no mapping")
-    metadata = header.pop("__metadata__", {})
-    if type(metadata) is not dict:
-        raise _damaged("its metadata is no mapping")
-    entries = {name: _tensor(source, begin, name, entry) for name, entry in header.items()}
-    end = begin
-    for entry in sorted(entries.values(), key=lambda each: (each.offset, each.nbytes())):
-        if entry.offset != end:
-            raise _damaged("its tensors overlap, or leave a gap")
-        end += entry.nbytes()
-    if end != source.size:
-        raise _damaged("its tensors end at byte {} of {}".format(end, source.size))
-    return entries, metadata
+        raise UnreadableFileError(
+            "its list of values that are not tensors is not readable: {}".format(shown(str(error)))
+        )
+    if type(names) is not list or not all(type(name) is str for name in names):
+        raise UnreadableFileError("its list of values that are not tensors is not a list of names")
+    for name in names:
+        if name not in entries:
+            raise UnreadableFileError("its metadata names {}, which it does not hold".format(shown(name)))
+    return names
 
 
-def _tensor(source: FileSource, begin: int, name: str, entry: Any) -> SavedTensor:
-    found = entry if type(entry) is dict else {}
-    dtype, shape, place = found.get("dtype"), found.get("shape"), found.get("data_offsets")
-    sizes = (shape if type(shape) is list else [None]) + (place if type(place) is list else [None])
-    # Larger numbers than any file has bytes.
-    if any(type(size) is not int or not 0 <= size < 1 << 63 for size in sizes) or len(place) != 2 or len(shape) > 64:
-        raise _damaged("the entry of {} is malformed".format(shown(name)))
-    if dtype not in _DTYPES:
-        raise _damaged("the dtype of {} is not known".format(shown(name)))
-    if prod(shape) * _DTYPES[dtype].itemsize != place[1] - place[0] or begin + place[1] > source.size:
-        raise _damaged("the data of {} is cut short, or too long".format(shown(name)))
-    return SavedTensor(source, begin + place[0], _DTYPES[dtype], tuple(shape), contiguous_stride(shape))
-
-
-def _pickled_keys(metadata: Dict[str, Any]) -> List[str]:
+def _unpickled(name: str, tensor: SavedTensor) -> Any:
+    if type(tensor) is not SavedTensor:
+        raise UnreadableFileError("its metadata names {} twice".format(shown(name)))
+    data = tensor.source.read_bytes(tensor.offset, tensor.nbytes())
+    tensors = TensorUnpickler(_no_data, most_content(len(data)), storage_of=storage_of_bytes)
     try:
-        keys = json.loads(metadata.get("non_tensor_keys", "[]"))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise _damaged("its list of values that are not tensors is not readable JSON: {}".format(shown(str(error))))
-    if type(keys) is not list or not all(type(key) is str for key in keys):
-        raise _damaged("its list of values that are not tensors is not a list of names")
-    return keys
-
-
-def _no_persistent_id(*arguments: Any) -> Any:
-    raise PickleError("it refers to an object outside of the pickle")
-
-
-def _unpickled(key: str, entry: Any) -> Any:
-    if type(entry) is not SavedTensor or entry.dtype != torch.uint8 or entry.dim() != 1:
-        raise _damaged("the value of {} is not pickled once".format(shown(key)))
-    data = entry.source.read_bytes(entry.offset, entry.numel())
-    try:
-        return TensorUnpickler(_no_persistent_id, most_content(len(data)), storage_of=storage_of_bytes).load(data)[0]
+        content, end = tensors.load(data)
     except UnreadableFileError as error:
-        raise UnreadableFileError("the value of {} is not plain data ({})".format(shown(key), error))
+        raise UnreadableFileError("the value of {}: {}".format(shown(name), error))
+    if end != len(data):
+        raise UnreadableFileError("the value of {}: something follows the pickle".format(shown(name)))
+    return content
+
+
+def _no_data(key: str, kind: Any, numel: int) -> Any:
+    raise PickleError("it refers to an object outside of itself")

@@ -21,7 +21,7 @@ class UnreadableFileError(Exception):
     Args:
         reason (str): The reason.
         missing (bool, optional): Whether there is no such file.
-        file (str, optional): The file, where the caller cannot know.
+        file (str, optional): The file.
     """
 
     def __init__(self, reason: str, missing: bool = False, file: Optional[str] = None) -> None:
@@ -105,9 +105,9 @@ class FileSource:
         try:
             self._descriptor = os.open(self.path, flags)
         except FileNotFoundError:
-            raise UnreadableFileError("the file does not exist", missing=True)
+            raise UnreadableFileError("the file does not exist", True, self.path)
         except (OSError, ValueError) as error:
-            raise UnreadableFileError("the file cannot be read: {}".format(_said(error)))
+            raise UnreadableFileError("the file cannot be read: {}".format(_said(error)), file=self.path)
         with _count:
             _open_files += 1
         if hasattr(os, "posix_fadvise"):
@@ -167,7 +167,7 @@ class FileSource:
     def read_bytes(self, offset: int, length: int) -> bytes:
         """Return a range of the file. Raises as :meth:`read_into` does."""
         if not 0 <= offset <= offset + length <= self.size:
-            raise UnreadableFileError("it is cut short")
+            raise UnreadableFileError("it is cut short", file=self.path)
         buffer = bytearray(length)
         self.read_into(offset, buffer)
         return bytes(buffer)
@@ -181,7 +181,7 @@ class FileSource:
         try:
             unchanged = _identity(os.fstat(self.descriptor())) == self._opened_as
         except OSError as error:
-            raise UnreadableFileError("the file cannot be read: {}".format(_said(error)))
+            raise UnreadableFileError("the file cannot be read: {}".format(_said(error)), file=self.path)
         if not unchanged:
             raise UnreadableFileError("it has been written to since it was opened", file=self.path)
 

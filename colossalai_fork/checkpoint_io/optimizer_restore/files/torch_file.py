@@ -9,39 +9,22 @@ import os
 import sys
 import warnings
 import zlib
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 import torch
 
+from .opened import Opened
 from .pickled_tensors import SavedStorage, StorageKind, TensorUnpickler
 from .plain_pickle import EndOfPickle, LeftOut, PickleError, shown
-from .reading import read
-from .saved_tensor import SavedTensor
 from .sources import FileSource, MemorySource, UnreadableFileError, Window
 from .tensor_shortcut import TensorShortcut
 from .zip_directory import Record, most_content, read_directory
 
-__all__ = ["Opened", "open_torch_file", "plain", "storage_of_bytes"]
+__all__ = ["open_torch_file", "storage_of_bytes"]
 
 _MAGIC = 0x1950A86A20F9469CFC6C
 _LEGACY_START = b"\x80\x02\x8a\x0a" + _MAGIC.to_bytes(10, "little") + b"."
 _LEGACY_PROTOCOL = 1001
-
-
-class Opened:
-    """
-    A file that has been opened as data.
-
-    Args:
-        content (Any): What it holds: plain data, with a :class:`SavedTensor` for each tensor.
-        sources (List[FileSource]): The files that those lie in.
-        fell_back (bool, optional): Whether torch's own loader has made the content; its tensors are in memory then.
-    """
-
-    def __init__(self, content: Any, sources: List[FileSource], fell_back: bool = False) -> None:
-        self.content = content
-        self.sources = sources
-        self.fell_back = fell_back
 
 
 def open_torch_file(path: str) -> Opened:
@@ -73,54 +56,6 @@ def open_torch_file(path: str) -> Opened:
     except BaseException:
         source.close()
         raise
-
-
-def plain(content: Any) -> Any:
-    """
-    Args:
-        content (Any): Plain data, as an opened file holds it.
-
-    Returns:
-        Any: The same with tensors in memory. Containers are changed where they are, if that can be done.
-
-    Raises:
-        UnreadableFileError: If a tensor cannot be read.
-    """
-    found: Dict[int, SavedTensor] = {}
-    _replaced(content, lambda tensor: found.setdefault(id(tensor), tensor), {})
-    if not found:
-        return content
-    for tensor in found.values():
-        if tensor.refusal:
-            raise UnreadableFileError("it holds a tensor that cannot be loaded: {}".format(tensor.refusal))
-    made = dict(zip(found, read(list(found.values()))))
-    return _replaced(content, lambda tensor: made[id(tensor)], {})
-
-
-def _replaced(value: Any, change: Any, done: Dict[int, Any]) -> Any:
-    kind = type(value)
-    if kind is SavedTensor:
-        return change(value)
-    if id(value) in done:
-        return done[id(value)]
-    result = value
-    if isinstance(value, dict):
-        done[id(value)] = value
-        for key, item in value.items():
-            value[key] = _replaced(item, change, done)
-    elif isinstance(value, list) or kind.__name__ == "deque":
-        for position, item in enumerate(value):
-            value[position] = _replaced(item, change, done)
-    elif kind is tuple:
-        items = [_replaced(item, change, done) for item in value]
-        if any(new is not old for new, old in zip(items, value)):
-            result = tuple(items)
-    elif kind.__name__ in ("Namespace", "SimpleNamespace"):
-        _replaced(vars(value), change, done)
-    else:
-        return value
-    done[id(value)] = result
-    return result
 
 
 # ======================================
