@@ -68,6 +68,8 @@ class SavedShard:
         def read() -> Any:
             opened = open_safetensors_file(path) if is_safetensors else open_torch_file(path)
             shard.sources = opened.sources
+            # What torch's own loader has made takes as much memory as the file.
+            shard._keep = not opened.fell_back
             return _nested(opened.content) if is_safetensors else opened.content
 
         is_safetensors = path.endswith(".safetensors")
@@ -276,7 +278,7 @@ def in_memory(state_dict: Any, source: str = "the state dict") -> SavedState:
     groups = checked_groups(state_dict["param_groups"], source, problems)
     shards = [SavedShard(source, lambda: state_dict["state"], keep=True)]
     extra = {key: value for key, value in state_dict.items() if key not in ("state", "param_groups")}
-    return SavedState(source, groups, source, shards, None, problems, extra)
+    return SavedState(source, groups, source, shards, None, problems, extra, None if groups is not None else state_dict)
 
 
 def checked_groups(groups: Any, source: str, problems: List[Problem]) -> Optional[List[Dict[str, Any]]]:
