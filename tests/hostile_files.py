@@ -17,6 +17,8 @@ def text(value):
 
 def integer(value):
     """Instructions for an integer of any size."""
+    if -(1 << 31) <= value < 1 << 31:
+        return b"J" + struct.pack("<i", value)
     data = value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
     return b"\x8b" + struct.pack("<i", len(data)) + data
 
