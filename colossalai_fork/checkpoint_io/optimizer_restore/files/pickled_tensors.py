@@ -1,5 +1,6 @@
 """Tensors in pickles: made into :class:`SavedTensor`, and checked against the bytes that they claim to lie in."""
 
+from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from math import prod
 from typing import Any, Callable, Dict, Optional, Tuple
 
@@ -150,6 +151,8 @@ class TensorUnpickler:
     # ======================================
 
     def _find(self, module: str, name: str) -> Any:
+        # Protocols below 3 use Python 2's names.
+        module, name = NAME_MAPPING.get((module, name), (IMPORT_MAPPING.get(module, module), name))
         found = find_plain(module, name)
         if found is not None:
             return found
