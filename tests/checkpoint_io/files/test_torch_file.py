@@ -13,7 +13,7 @@ import numpy
 import pytest
 import torch
 from guarded import MEGABYTE, guarded
-from hostile_files import archive, bomb, call, integer, legacy, name, pickled, rewritten, tensor, text
+from hostile_files import archive, bomb, call, legacy, name, pickled, rewritten, tensor, text
 
 from colossalai_fork.checkpoint_io.optimizer_restore.files.reading import UnreadableFileError, plain
 from colossalai_fork.checkpoint_io.optimizer_restore.files.saved_tensor import SavedTensor
@@ -126,7 +126,11 @@ def test_what_cannot_be_copied_says_why(tmp_path, reason):
     assert reason in refused(path)
 
 
-@pytest.mark.parametrize("value", [torch.eye(3).to_sparse(), torch.ones(2, dtype=torch.complex64).conj()], ids=lambda value: value if isinstance(value, str) else type(value).__name__)
+@pytest.mark.parametrize(
+    "value",
+    [torch.eye(3).to_sparse(), torch.ones(2, dtype=torch.complex64).conj()],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
 def test_what_only_torch_can_make_is_left_to_it(tmp_path, value):
     path = tmp_path / "file.bin"
     torch.save({0: {"a": value, "b": torch.ones(3)}}, path)
