@@ -104,7 +104,7 @@ def test_validation_grows_with_the_number_of_shards_not_its_square():
         saved = optimizer.state_dict()
         # In memory, because opening files takes most of the time otherwise.
         shards = [
-            SavedShard(f"{param_id}.bin", lambda states={param_id: state}: (states, True))
+            SavedShard(f"{param_id}.bin", lambda states={param_id: state}: states)
             for param_id, state in saved["state"].items()
         ]
         index = {param_id: f"{param_id}.bin" for param_id in saved["state"]}
