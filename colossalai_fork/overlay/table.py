@@ -42,7 +42,7 @@ class Replacement:
         return self.module.replace(".", "/") + ".py"
 
 
-# To fill in ``known``: python -m colossalai_fork.overlay.fingerprint MODULE:NAME ...
+# To fill in ``known``: python -m colossalai_fork.overlay MODULE:NAME ...
 REPLACEMENTS = [
     Replacement(
         "colossalai.checkpoint_io.checkpoint_io_base",
