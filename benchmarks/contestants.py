@@ -10,7 +10,7 @@ BLOCK = 2**16
 class ColossalAI:
     """ColossalAI as it is installed."""
 
-    title = "ColossalAI 0.5.0"
+    name = "unmodified"
     files = "sharded"
 
     def get_ready(self):
@@ -44,7 +44,7 @@ class ColossalAI:
 class Ours(ColossalAI):
     """ColossalAI with this project's overlay."""
 
-    title = "colossalai_fork"
+    name = "ours"
 
     def get_ready(self):
         import colossalai_fork
@@ -55,7 +55,7 @@ class Ours(ColossalAI):
 class Native(ColossalAI):
     """torch.load and the optimizer's own load_state_dict."""
 
-    title = "torch.load + load_state_dict"
+    name = "torch"
     files = "native"
 
     def load(self, subject, path):
@@ -67,7 +67,7 @@ class Native(ColossalAI):
 class DistributedCheckpoint(ColossalAI):
     """torch.distributed.checkpoint, as its documentation has it."""
 
-    title = "torch.distributed.checkpoint"
+    name = "torch DCP"
     files = "dcp"
 
     def load(self, subject, path):
@@ -127,7 +127,7 @@ class Buffers:
 class Floor(ColossalAI):
     """The least that anybody has to do: read the bytes once, into memory of their own."""
 
-    title = "floor: read and copy once"
+    name = "floor"
 
     def subject(self, case, device, sizes):
         return Buffers(sizes)
@@ -156,4 +156,4 @@ CONTESTANTS = {
     "floor": Floor(),
 }
 #: How reports call them.
-TITLES = {name: contestant.title for name, contestant in CONTESTANTS.items()}
+NAMES = {name: contestant.name for name, contestant in CONTESTANTS.items()}

@@ -1,6 +1,6 @@
 """Draws the results: a bar for each loader, against the floor."""
 
-from .contestants import TITLES
+from .contestants import NAMES
 
 #: Colours that people with any colour vision can tell apart (Okabe and Ito's).
 _COLOURS = {"ours": "#0072b2", "unmodified": "#d55e00", "native": "#999999", "dcp": "#cc79a7"}
@@ -44,12 +44,12 @@ def _draw(panel, title, rows):
         spread = row.seconds
         if row.contestant == "floor":
             panel.vlines(
-                spread.median, place - 0.45, place + 0.45, color=_INK, linewidth=1.5, label=TITLES["floor"], zorder=3
+                spread.median, place - 0.45, place + 0.45, color=_INK, linewidth=1.5, label=NAMES["floor"], zorder=3
             )
             continue
         middle = place + (present.index(row.contestant) + 0.5) * height - 0.4
         error = [[spread.median - spread.low], [spread.high - spread.median]]
-        bar = {"height": height * 0.9, "color": _COLOURS[row.contestant], "label": TITLES[row.contestant]}
+        bar = {"height": height * 0.9, "color": _COLOURS[row.contestant], "label": NAMES[row.contestant]}
         panel.barh(middle, spread.median, xerr=error, error_kw={"ecolor": _INK, "elinewidth": 0.8}, **bar)
     panel.set_yticks(range(len(situations)), [f"{cache}, {destination}" for cache, destination in situations])
     panel.invert_yaxis()

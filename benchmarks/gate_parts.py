@@ -3,9 +3,9 @@
 
 def stand_in_for_cuda():
     """Let unmodified ColossalAI train and load on CPU in this process; does nothing where CUDA is available."""
-    from colossalai_fork.gate import cpu_stand_in
+    from colossalai_fork.gate.cpu import stand_in
 
-    cpu_stand_in.install()
+    stand_in.install()
 
 
 def write_safetensors(path, saved, shards):
@@ -16,6 +16,6 @@ def write_safetensors(path, saved, shards):
         saved (dict): a state dict of a torch optimizer.
         shards (int): number of shards.
     """
-    from colossalai_fork.gate.checkpoint_files import CheckpointFiles
+    from colossalai_fork.gate.contract.checkpoint_files import CheckpointFiles
 
     CheckpointFiles(saved, "safetensors-sharded", shards=shards).write(path)

@@ -1,89 +1,106 @@
 """Shows results as tables, on the terminal and in Markdown."""
 
+import dataclasses
+from typing import List
+
 from .cases import CONTESTANTS as ORDER
-from .contestants import TITLES
-from .statistics import ratio
+from .contestants import NAMES
+from .summary import ratio
 
 MIB = 2**20
 #: A floor below this many seconds is nothing to compare with.
 LEAST_FLOOR = 0.02
 
 
-def tables(results):
-    """What the results say.
+@dataclasses.dataclass
+class Table:
+    """A table of texts.
+
+    Attributes:
+        title (str): its title.
+        head (List[str]): names of the columns; those of numbers come after :attr:`words`.
+        words (int): number of columns with words.
+        rows (List[List[str]]): the rows.
+    """
+
+    title: str
+    head: List[str]
+    words: int
+    rows: List[List[str]]
+
+
+def overview(results):
+    """The medians of everybody, side by side.
 
     Args:
         results (Results): the results.
 
     Returns:
-        List[Tuple[str, List[str], List[List[str]]]]: title, head and rows of each table.
+        Table: the table.
     """
     rows = results.rows
-    found = [
-        ("Seconds: median (least to most)", *_seconds(results, rows)),
-        ("What a load costs beside time", *_costs(results, rows)),
-    ]
-    if results.failures:
-        lines = [
-            [
-                results.titles[each["case"]],
-                TITLES.get(each["contestant"], each["contestant"]),
-                _last_line(each["reason"]),
-            ]
-            for each in results.failures
-        ]
-        found.append(("Could not do the job", ["", "", "because"], lines))
-    return found
-
-
-def _last_line(text):
-    return text.strip().splitlines()[-1]
-
-
-def _seconds(results, rows):
     present = [name for name in ORDER if any(row.contestant == name for row in rows)]
-    head = ["", "files", "optimizer", *(TITLES[name] for name in present), "ours ÷ unmodified", "ours ÷ floor"]
+    head = ["seconds", "files, optimizer", *(NAMES[name] for name in present), "ours ÷ unmodified", "ours ÷ floor"]
     lines = []
     for situation in dict.fromkeys(row.situation for row in rows):
         here = {row.contestant: row for row in rows if row.situation == situation}
-        cells = [_spread(here[name].seconds) if name in here else "" for name in present]
-        lines.append([results.titles[situation[0]], *situation[1:], *cells, *_ratios(rows, here)])
-    return head, lines
+        seconds = [f"{here[name].seconds.median:.3f}" if name in here else "" for name in present]
+        ours = here.get("ours")
+        ratios = ["", ""] if ours is None else [_times(ratio(rows, ours, "unmodified")), _against_floor(rows, ours)]
+        lines.append([results.titles[situation[0]], ", ".join(situation[1:]), *seconds, *ratios])
+    return Table("Overview", head, 2, lines)
 
 
-def _ratios(rows, here):
-    if "ours" not in here:
-        return ["", ""]
-    floor = here["floor"].seconds.median if "floor" in here else 0
-    return [
-        _times(ratio(rows, here["ours"], "unmodified")),
-        _times(ratio(rows, here["ours"], "floor") if floor >= LEAST_FLOOR else None),
-    ]
+def details(results):
+    """All figures of each case.
 
+    Args:
+        results (Results): the results.
 
-def _costs(results, rows):
+    Returns:
+        List[Table]: a table for each case, and one of those who could not do their job if there are any.
+    """
+    rows = results.rows
+    head = ["files, optimizer", "loader", "sec.", "from", "to", "÷ unmod.", "÷ floor", "read", "extra MiB"]
+    head += ["peak MiB", "opened"]
     device = any(row.extra_device is not None for row in rows)
-    head = [
-        "",
-        "files",
-        "optimizer",
-        "",
-        "from the disk ÷ own part",
-        "extra anonymous MiB",
-        "peak resident MiB",
-        "files (openings)",
+    tables = []
+    for case in dict.fromkeys(row.case for row in rows):
+        lines = [_line(rows, row) + [_mebibytes(row.extra_device)] * device for row in _in_order(rows, case)]
+        tables.append(Table(results.titles[case], head + ["extra device MiB"] * device, 2, lines))
+    if results.failures:
+        lines = [
+            [results.titles[each["case"]], NAMES.get(each["contestant"], "saving"), each["reason"].split("\n")[-2:][0]]
+            for each in results.failures
+        ]
+        tables.append(Table("Failed", ["case", "loader", "because"], 3, lines))
+    return tables
+
+
+def _in_order(rows, case):
+    chosen = [row for row in rows if row.case == case]
+    situations = list(dict.fromkeys(row.situation for row in chosen))
+    return sorted(chosen, key=lambda row: (situations.index(row.situation), ORDER.index(row.contestant)))
+
+
+def _line(rows, row):
+    seconds = row.seconds
+    return [
+        f"{row.cache}, {row.destination}",
+        NAMES[row.contestant],
+        *(f"{number:.3f}" for number in (seconds.median, seconds.low, seconds.high)),
+        _times(ratio(rows, row, "unmodified")),
+        _against_floor(rows, row),
+        _times(row.disk_share),
+        _mebibytes(row.extra_anonymous),
+        _mebibytes(row.peak_resident),
+        "" if row.openings is None else str(row.openings),
     ]
-    lines = []
-    for row in rows:
-        opened = "" if row.files_opened is None else f"{row.files_opened} ({row.openings})"
-        cells = [_times(row.disk_share), _mebibytes(row.extra_anonymous), _mebibytes(row.peak_resident), opened]
-        line = [results.titles[row.case], row.cache, row.destination, TITLES[row.contestant], *cells]
-        lines.append(line + [_mebibytes(row.extra_device)] * device)
-    return head + ["extra device MiB"] * device, lines
 
 
-def _spread(spread):
-    return f"{spread.median:.3f} ({spread.low:.3f} to {spread.high:.3f})"
+def _against_floor(rows, row):
+    factor = ratio(rows, row, "floor")
+    return "" if factor is None or row.seconds.median < LEAST_FLOOR * factor else _times(factor)
 
 
 def _times(factor):
@@ -101,17 +118,25 @@ def notes(results):
         results (Results): the results.
 
     Returns:
-        List[str]: a sentence or two each.
+        List[str]: a sentence or more each.
     """
-    rounds = {row.seconds.count for row in results.rows}
+    rows = results.rows
+    counts = " or ".join(str(count) for count in sorted({row.seconds.count for row in rows})) or "no"
     found = [
-        f"Rounds: {', '.join(map(str, sorted(rounds)))}, in fresh processes, one torch thread each; the slowest rank counts.",
-        "Memory and openings are from a round of their own, whose time does not count. Openings are those that Python makes.",
-        "Cold: on the disk only, and each rank has a copy of its own. Fresh: without state; trained: after a step.",
+        "Ours is ColossalAI after colossalai_fork.apply(), unmodified is ColossalAI as it is. torch is torch.load and the "
+        "optimizer's load_state_dict, from one file; torch DCP is torch.distributed.checkpoint, from files of its own.",
+        f"Seconds are medians of {counts} rounds, with their range. The loaders take turns, each time in new processes, "
+        "with one torch thread each. Of several ranks the slowest counts.",
+        "Warm files are in the page cache. Cold ones are on the disk only, and each rank has a copy of its own. A fresh "
+        "optimizer has no state, a trained one has taken a step.",
+        "Read is what came from the disk, as a multiple of the state that the rank keeps; extra is anonymous memory beyond "
+        "the state before or afterwards, whichever is more; peak is resident memory; opened counts how often Python code "
+        "opened a file of the checkpoint. Memory and openings are from a round of their own, the most of all ranks.",
+        "The floor reads as many bytes as the rank keeps, once, into new memory. It takes no part in any agreement.",
     ]
-    cold = [row for row in results.rows if row.contestant == "floor" and row.cache == "cold"]
+    cold = [row for row in rows if row.contestant == "floor" and row.cache == "cold"]
     if any(row.disk_share < 0.5 for row in cold):
-        found.append("Not cold after all: the file system kept files in memory, so that little came from the disk.")
+        found.append("Cold files were not cold: little came from the disk, so the file system keeps them in memory.")
     if results.machine.get("load before", 0) > 0.5:
         found.append("The machine did other work when this began: do not trust the seconds.")
     return found
@@ -124,19 +149,15 @@ def show(console, results):
         console (rich.console.Console): where to.
         results (Results): the results.
     """
-    from rich.table import Table
+    from rich import box, table
 
-    for title, head, lines in tables(results):
-        table = Table(title=title, title_justify="left", header_style="bold")
-        for number, name in enumerate(head):
-            table.add_column(name, justify="left" if number < 3 or not name else "right", overflow="fold")
-        before = None
-        for line in lines:
-            if before is not None and line[0] != before:
-                table.add_section()
-            table.add_row(*line)
-            before = line[0]
-        console.print(table)
+    for content in [*details(results), overview(results)]:
+        shown = table.Table(title=content.title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        for number, name in enumerate(content.head):
+            shown.add_column(name, justify="left" if number < content.words else "right", no_wrap=number < content.words)
+        for line in content.rows:
+            shown.add_row(*line)
+        console.print(shown)
     for note in notes(results):
         console.print(note)
     console.print(", ".join(f"{name}: {value}" for name, value in results.machine.items()))
@@ -154,15 +175,10 @@ def markdown(results, picture=None):
     """
     parts = ["# Loading an optimizer checkpoint: benchmark"]
     parts += [f"![Seconds of each loader, against the floor]({picture})"] if picture else []
-    parts.append("\n".join(f"- {note}" for note in notes(results)))
-    for title, head, lines in tables(results):
-        rows = [head, ["---" if number < 3 else "---:" for number in range(len(head))], *lines]
-        parts.append(
-            f"## {title}\n\n" + "\n".join("| " + " | ".join(_cell(each) for each in row) + " |" for row in rows)
-        )
+    parts += ["\n".join(f"- {note}" for note in notes(results))]
+    for table in [overview(results), *details(results)]:
+        line = ["---" if number < table.words else "---:" for number in range(len(table.head))]
+        cells = [[cell.replace("|", "\\|") for cell in row] for row in (table.head, line, *table.rows)]
+        parts.append(f"## {table.title}\n\n" + "\n".join(f"| {' | '.join(row)} |" for row in cells))
     parts.append("## Machine\n\n" + "\n".join(f"- {name}: {value}" for name, value in results.machine.items()))
     return "\n\n".join(parts) + "\n"
-
-
-def _cell(text):
-    return text.replace("|", "\\|")

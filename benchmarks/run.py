@@ -8,7 +8,7 @@ import tempfile
 
 from . import checkpoints, machine
 from .processes import Processes, RanksFailed
-from .statistics import summarise
+from .summary import summarise
 from .worker import Task, work
 
 #: Version of the JSON form.

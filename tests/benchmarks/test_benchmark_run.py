@@ -1,0 +1,138 @@
+"""The runner from end to end, at a tiny size; each loader does load what was saved; and what is counted."""
+
+import dataclasses
+import json
+import os
+
+import pytest
+import torch
+from benchmarks import checkpoints, contestants, gate_parts, subjects, watch
+from benchmarks.__main__ import main
+from benchmarks.cases import QUICK, WHOLE, by_name
+from benchmarks.run import Run
+from click.testing import CliRunner
+from unmodified import needs_unmodified_colossalai
+
+import colossalai_fork
+from colossalai_fork.gate.cpu import stand_in
+
+pytestmark = [
+    *needs_unmodified_colossalai,
+    pytest.mark.skipif(not os.path.exists("/proc/self/io"), reason="the benchmark reads figures that only Linux has"),
+]
+TINY = dataclasses.replace(by_name("general-large"), megabytes=0.01, parameters=3, shards=2)
+
+
+@pytest.fixture
+def overlay_taken_out():
+    yield
+    colossalai_fork.revert()
+
+
+def trained(case):
+    subject = subjects.make(case, "cpu")
+    subject.train()
+    return subject
+
+
+@pytest.mark.parametrize("safetensors", [False, True], ids=["torch", "safetensors"])
+@pytest.mark.parametrize("name", ["ours", "unmodified", "native", "dcp"])
+def test_every_loader_loads_what_was_saved(tmp_path, name, safetensors, overlay_taken_out):
+    contestant = contestants.CONTESTANTS[name]
+    case = dataclasses.replace(TINY, safetensors=safetensors)
+    with stand_in.stand_ins():
+        saved = trained(case)
+        checkpoints.write(case, saved, 0, str(tmp_path))
+        contestant.get_ready()
+        subject = contestant.subject(case, "cpu", saved.tensor_sizes())
+        for _ in ("fresh", "trained"):
+            contestant.load(subject, str(tmp_path / contestant.files))
+            assert sorted(subject.tensor_sizes()) == sorted(saved.tensor_sizes())
+            for key, values in saved.inner.state_dict()["state"].items():
+                for part, value in values.items():
+                    assert torch.equal(subject.inner.state_dict()["state"][key][part], value), (key, part)
+            subject.train()
+
+
+def test_the_floor_reads_as_many_bytes_as_the_state_has(tmp_path):
+    for name, content in (("a", b"abcde"), ("b", b"fghijk")):
+        (tmp_path / name).write_bytes(content)
+    floor = contestants.CONTESTANTS["floor"]
+    subject = floor.subject(None, "cpu", [4, 3])
+    subject.sizes = [4, 3]
+    floor.load(subject, str(tmp_path))
+    assert [bytes(tensor.tolist()) for tensor in subject.tensors] == [b"abcd", b"efg"]
+
+
+def test_small_tensors_of_the_floor_lie_side_by_side():
+    assert contestants.Buffers([2**20, *[1000] * 100]).sizes == [2**20, 2**16, 100_000 - 2**16]
+
+
+def test_the_command_measures_reports_and_writes_everything_down(tmp_path):
+    pytest.importorskip("matplotlib")
+    tiny = ["--gigabytes", "0.001", "--case", "general-large", "--case", "zero-2", "--rounds", "2"]
+    ran = CliRunner().invoke(main, [*tiny, "--directory", str(tmp_path), "--output", str(tmp_path / "out")])
+    assert ran.exit_code == 0, ran.output
+    written = json.loads((tmp_path / "out" / "results.json").read_text())
+    found = {(row["case"], row["cache"], row["destination"], row["contestant"]): row for row in written["rows"]}
+    expected = {
+        (case.name, cache, destination, contestant)
+        for case in (by_name("general-large"), by_name("zero-2"))
+        for cache in case.caches
+        for destination in ("fresh", "trained")
+        for contestant in case.contestants
+    }
+    assert set(found) == expected and not written["failures"]
+    assert all(row["seconds"]["count"] == 2 and row["openings"] > 0 for row in found.values())
+    assert len(written["records"]) == 3 * sum(
+        4 * case.processes * len(case.contestants) for case in (by_name("general-large"), by_name("zero-2"))
+    )
+    assert (tmp_path / "out" / "results.md").exists() and (tmp_path / "out" / "results.png").exists()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["out"]
+    shown = CliRunner().invoke(main, ["--show", str(tmp_path / "out" / "results.json"), "--output", str(tmp_path / "again")])
+    assert shown.exit_code == 0 and (tmp_path / "again" / "results.json").read_text() == json.dumps(written, indent=1)
+
+
+def test_whoever_cannot_do_the_job_is_named_and_the_others_go_on():
+    # Gemini takes two processes, and torch's own loading knows nothing of its chunks.
+    case = dataclasses.replace(TINY, safetensors=True, contestants=("native", "floor"), configuration="general")
+    broken = dataclasses.replace(case, contestants=("dcp", "floor"), configuration="no such configuration")
+    told = []
+    run = Run([broken, case], rounds=1, progress=told.append)
+    results = run()
+    assert [(each["case"], each["contestant"]) for each in results.failures] == [(TINY.name, "saving")]
+    assert "no such configuration" in results.failures[0]["reason"]
+    assert {row.contestant for row in results.rows} == {"native", "floor"}
+
+
+def test_opened_files_of_the_directory_are_counted(tmp_path):
+    (tmp_path / "inside").write_text("")
+    openings = watch.Openings(str(tmp_path))
+    open(tmp_path / "inside").close()
+    with openings:
+        open(tmp_path / "inside").close()
+        os.close(os.open(tmp_path / "inside", os.O_RDONLY))
+        open(os.devnull).close()
+    assert openings.counts == {str(tmp_path / "inside"): 2}
+
+
+def test_memory_is_sampled_by_another_process():
+    with watch.Sampler() as sampler:
+        pass
+    assert sampler.resident > 0 and sampler.anonymous >= 0
+
+
+def test_every_case_has_a_name_of_its_own_and_a_floor():
+    assert len({case.name for case in WHOLE}) == len(WHOLE)
+    assert {case.name for case in QUICK} <= {case.name for case in WHOLE}
+    assert all({"ours", "unmodified", "floor"} <= set(case.contestants) for case in WHOLE)
+
+
+def test_only_large_cases_are_scaled():
+    assert by_name("general-large").scaled(4).megabytes == 4000
+    assert by_name("general-small-50k").scaled(4) == by_name("general-small-50k")
+
+
+def test_stand_ins_are_found():
+    with stand_in.stand_ins():
+        gate_parts.stand_in_for_cuda()
