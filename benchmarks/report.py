@@ -154,7 +154,9 @@ def show(console, results):
     for content in [*details(results), overview(results)]:
         shown = table.Table(title=content.title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
         for number, name in enumerate(content.head):
-            shown.add_column(name, justify="left" if number < content.words else "right", no_wrap=number < content.words)
+            shown.add_column(
+                name, justify="left" if number < content.words else "right", no_wrap=number < content.words
+            )
         for line in content.rows:
             shown.add_row(*line)
         console.print(shown)

@@ -27,7 +27,13 @@ def record(seconds, contestant="ours", number=1, rank=0, cache="cold", **changes
 
 
 def observed(**changes):
-    watched = {"extra_anonymous_bytes": 2**20, "peak_resident_bytes": 2**22, "files_opened": 2, "openings": 3, **changes}
+    watched = {
+        "extra_anonymous_bytes": 2**20,
+        "peak_resident_bytes": 2**22,
+        "files_opened": 2,
+        "openings": 3,
+        **changes,
+    }
     return record(99.0, number=0, observed=True, **watched)
 
 
@@ -36,7 +42,10 @@ def results(records, **changes):
 
 
 def test_the_slowest_rank_of_each_round_counts():
-    records = [record(seconds, number=number, rank=rank) for number, rank, seconds in ((1, 0, 5), (1, 1, 1), (2, 0, 2), (2, 1, 3))]
+    records = [
+        record(seconds, number=number, rank=rank)
+        for number, rank, seconds in ((1, 0, 5), (1, 1, 1), (2, 0, 2), (2, 1, 3))
+    ]
     (row,) = summarise(records)
     assert row.seconds == Spread(median=4, low=3, high=5, count=2)
 
@@ -66,7 +75,15 @@ def test_ratios_are_of_medians_in_the_same_situation():
 
 def test_overview_has_contestants_side_by_side():
     table = report.overview(results([record(3), record(2, "unmodified"), record(1.5, "floor")]))
-    assert table.head == ["seconds", "files, optimizer", "ours", "unmodified", "floor", "ours ÷ unmodified", "ours ÷ floor"]
+    assert table.head == [
+        "seconds",
+        "files, optimizer",
+        "ours",
+        "unmodified",
+        "floor",
+        "ours ÷ unmodified",
+        "ours ÷ floor",
+    ]
     assert table.rows == [["A case", "cold, fresh", "3.000", "2.000", "1.500", "1.50", "2.00"]]
 
 
@@ -114,7 +131,9 @@ def test_results_can_be_read_again(tmp_path):
     written = results([record(1.5)], failures=[{"case": "case", "contestant": "dcp", "reason": "why"}])
     written.save(path)
     assert Results.read(path) == written
-    assert json.loads(path.read_text())["rows"] == json.loads(json.dumps([dataclasses.asdict(each) for each in written.rows]))
+    assert json.loads(path.read_text())["rows"] == json.loads(
+        json.dumps([dataclasses.asdict(each) for each in written.rows])
+    )
     path.write_text("{}")
     with pytest.raises(ValueError, match="no results"):
         Results.read(path)
@@ -122,6 +141,8 @@ def test_results_can_be_read_again(tmp_path):
 
 def test_a_picture_is_drawn_of_any_number_of_cases(tmp_path):
     pytest.importorskip("matplotlib")
-    records = [{**each, "case": name} for name in "abcd" for each in (record(1), record(2, "unmodified"), record(1, "floor"))]
+    records = [
+        {**each, "case": name} for name in "abcd" for each in (record(1), record(2, "unmodified"), record(1, "floor"))
+    ]
     figure.save(Results({}, {name: name for name in "abcd"}, records), tmp_path / "picture.png")
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
