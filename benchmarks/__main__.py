@@ -32,6 +32,12 @@ def _measure(console, chosen, **options):
         return run()
 
 
+def _has_cuda():
+    import torch
+
+    return torch.cuda.is_available()
+
+
 @click.command()
 @click.option("--whole", is_flag=True, help="Every case, instead of a few small ones.")
 @click.option(
@@ -83,6 +89,9 @@ def main(whole, names, rounds, gigabytes, device, directory, output, show):
             results = Results.read(show)
         except ValueError as error:
             raise click.ClickException(str(error)) from error
+    elif device == "cuda" and not _has_cuda():
+        console.print("Skipped: needs a CUDA device, found none.")
+        return
     else:
         chosen = _chosen(whole, names, gigabytes)
         results = _measure(console, chosen, rounds=rounds, device=device, directory=directory)

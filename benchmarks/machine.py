@@ -4,6 +4,8 @@ import importlib.metadata
 import os
 import pathlib
 import platform
+import statistics
+import time
 
 
 def describe(directory, device):
@@ -33,6 +35,9 @@ def describe(directory, device):
     if device == "cuda":
         described["GPU"] = torch.cuda.get_device_name()
         described["CUDA"] = torch.version.cuda
+        described["host to device"] = ", ".join(
+            f"{name} {_copies(pin):.0f} GB/s" for name, pin in (("pinned", True), ("pageable", False))
+        )
     return {name: value for name, value in described.items() if value is not None}
 
 
@@ -69,3 +74,18 @@ def _read_ahead(directory):
         if lines:
             return f"{lines[0]} KiB"
     return None
+
+
+def _copies(pin, size=2**28, repeats=5):
+    import torch
+
+    host = torch.zeros(size, dtype=torch.uint8, pin_memory=pin)
+    device = torch.empty(size, dtype=torch.uint8, device="cuda")
+    seconds = []
+    for _ in range(repeats):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        device.copy_(host)
+        torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - start)
+    return size / 1e9 / statistics.median(seconds)

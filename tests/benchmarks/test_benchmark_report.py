@@ -4,10 +4,11 @@ import dataclasses
 import json
 
 import pytest
+from rich.console import Console
+
 from benchmarks import figure, report
 from benchmarks.run import Results
 from benchmarks.summary import Spread, ratio, summarise
-from rich.console import Console
 
 
 def record(seconds, contestant="ours", number=1, rank=0, cache="cold", **changes):

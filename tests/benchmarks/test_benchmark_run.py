@@ -6,14 +6,14 @@ import os
 
 import pytest
 import torch
-from benchmarks import checkpoints, contestants, gate_parts, subjects, watch
-from benchmarks.__main__ import main
-from benchmarks.cases import QUICK, WHOLE, by_name
-from benchmarks.run import Run
 from click.testing import CliRunner
 from unmodified import needs_unmodified_colossalai
 
 import colossalai_fork
+from benchmarks import checkpoints, contestants, gate_parts, subjects, watch
+from benchmarks.__main__ import main
+from benchmarks.cases import QUICK, WHOLE, by_name
+from benchmarks.run import Run
 from colossalai_fork.gate.cpu import stand_in
 
 pytestmark = [
@@ -104,6 +104,13 @@ def test_whoever_cannot_do_the_job_is_named_and_the_others_go_on():
     assert [(each["case"], each["contestant"]) for each in results.failures] == [(TINY.name, "saving")]
     assert "no such configuration" in results.failures[0]["reason"]
     assert {row.contestant for row in results.rows} == {"native", "floor"}
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a CUDA device")
+def test_without_a_cuda_device_the_command_says_so(tmp_path):
+    ran = CliRunner().invoke(main, ["--device", "cuda", "--output", str(tmp_path / "out")])
+    assert ran.exit_code == 0 and "found none" in ran.output
+    assert not (tmp_path / "out").exists()
 
 
 def test_opened_files_of_the_directory_are_counted(tmp_path):

@@ -1,8 +1,9 @@
 """What many ranks would do, worked out on few."""
 
 import pytest
-from benchmarks import scale
 from click.testing import CliRunner
+
+from benchmarks import scale
 
 SHAPES = scale.shapes_of(9, 16)
 
