@@ -5,6 +5,7 @@ import ctypes
 import dataclasses
 import datetime
 import gc
+import importlib
 import json
 import os
 import time
@@ -68,7 +69,10 @@ def _join(task):
     import torch
     import torch.distributed
 
-    from . import gate_parts, imports
+    from . import gate_parts
+
+    # Where nothing was preloaded, this is the time to import it.
+    importlib.import_module(f"{__package__}.imports")
 
     torch.set_num_threads(1)
     if task.device == "cpu":
