@@ -25,6 +25,9 @@ def _measure(console, chosen, **options):
         def tell(text):
             progress.update(task, description=text, advance=tell.started)
             tell.started = 1
+            if not console.is_terminal and text.endswith("saving"):
+                # A log shows no bar, but wants to say how far it is.
+                console.print(text)
 
         tell.started = 0
         run = Run(chosen, progress=tell, **options)

@@ -59,7 +59,7 @@ class Case:
     @property
     def is_small(self):
         """Whether the parameters have a few elements each, so that bytes do not count."""
-        return self.megabytes * 1e6 / 8 / self.parameters < 100
+        return self.megabytes * 1e6 / 8 < 100 * self.parameters
 
 
 def _general(name, title, **changes):

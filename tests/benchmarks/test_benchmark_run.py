@@ -131,6 +131,8 @@ def test_every_case_has_a_name_of_its_own_and_a_floor():
 
 
 def test_only_large_cases_are_scaled():
+    small = [case.name for case in WHOLE if case.scaled(4) == case]
+    assert small and all("small" in name for name in small)
     assert by_name("general-large").scaled(4).megabytes == 4000
     assert by_name("general-small-50k").scaled(4) == by_name("general-small-50k")
 
