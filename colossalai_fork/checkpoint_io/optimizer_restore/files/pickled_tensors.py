@@ -77,6 +77,8 @@ _KINDS.update({name: StorageKind(None) for name in _QUANTISED})
 
 def allowed_by_user(name: str) -> Any:
     """
+    Look a name up in torch's list of safe globals.
+
     Args:
         name (str): A module and a name in it.
 
@@ -124,6 +126,8 @@ class TensorUnpickler:
         self, data: bytes, position: int = 0, shortcut: Any = None, root_kind: Optional[type] = None
     ) -> Tuple[Any, int]:
         """
+        Build the plain data and tensors of a pickle.
+
         Args:
             data (bytes): What holds a pickle.
             position (int, optional): Where it begins.
@@ -262,6 +266,8 @@ class TensorUnpickler:
 
     def use(self, size: int) -> None:
         """
+        Count the bytes of a tensor against what the file may hold.
+
         Args:
             size (int): The bytes that a copy of a tensor takes.
 
@@ -312,6 +318,8 @@ class TensorUnpickler:
 
 def checked_layout(size: Any, stride: Any) -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
     """
+    Check the shape and the strides of a tensor.
+
     Args:
         size (Any): What a pickle gives for the size of a tensor.
         stride (Any): What it gives for the strides.

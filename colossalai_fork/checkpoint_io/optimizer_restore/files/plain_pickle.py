@@ -142,6 +142,8 @@ class PlainUnpickler:
 
     def load(self) -> Any:
         """
+        Build the plain data of the pickle.
+
         Returns:
             Any: What the pickle holds. :attr:`position` is behind it then.
 
@@ -190,6 +192,8 @@ class PlainUnpickler:
 
     def spend(self, size: int) -> None:
         """
+        Count bytes of memory against what the pickle may take.
+
         Args:
             size (int): The bytes of memory that a value takes.
 
@@ -202,6 +206,8 @@ class PlainUnpickler:
 
     def check_keys(self, keys: List[Any]) -> None:
         """
+        Refuse keys whose lookup could take long or run code.
+
         Args:
             keys (List[Any]): What is to be looked up in a dictionary or set.
 
@@ -532,6 +538,8 @@ LEAVES = {str, bytes, bytearray, bool, int, float, complex, type(None), range, s
 
 def parts_of(value: Any) -> Any:
     """
+    Give the values that a value holds.
+
     Args:
         value (Any): A container.
 

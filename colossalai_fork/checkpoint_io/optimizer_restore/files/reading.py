@@ -98,6 +98,8 @@ def read_ahead(
 
 def plain(content: Any) -> Any:
     """
+    Read every tensor in plain data.
+
     Args:
         content (Any): Plain data, as an opened file holds it.
 

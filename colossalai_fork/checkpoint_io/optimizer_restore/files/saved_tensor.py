@@ -10,6 +10,8 @@ __all__ = ["SavedTensor", "contiguous_stride"]
 
 def contiguous_stride(shape: Sequence[int]) -> Tuple[int, ...]:
     """
+    Work out the strides of a contiguous tensor.
+
     Args:
         shape (Sequence[int]): The shape of a tensor.
 
@@ -85,6 +87,8 @@ class SavedTensor:
 
     def narrow(self, dimension: int, start: int, length: int) -> "SavedTensor":
         """
+        View a range of one dimension.
+
         Args:
             dimension (int): The dimension to take a range of.
             start (int): The first index.
@@ -104,6 +108,8 @@ class SavedTensor:
 
     def flat(self) -> "SavedTensor":
         """
+        View a contiguous tensor as a vector.
+
         Returns:
             SavedTensor: A view of one dimension.
 
@@ -114,6 +120,8 @@ class SavedTensor:
 
     def reshape(self, shape: Sequence[int]) -> "SavedTensor":
         """
+        View a contiguous tensor in another shape.
+
         Args:
             shape (Sequence[int]): A shape of as many elements.
 

@@ -62,6 +62,8 @@ def _tuple(text: bytes) -> Tuple[int, ...]:
 
 class TensorShortcut:
     """
+    Recognises the opcodes that torch.save writes for a tensor, and handles them at once.
+
     Args:
         tensors (TensorUnpickler): What the tensors are counted by.
         records (Dict[bytes, Record]): The records of the file.
@@ -78,6 +80,8 @@ class TensorShortcut:
 
     def __call__(self, it: PlainUnpickler, value: Any) -> bool:
         """
+        Read the opcodes of one tensor, if that is what follows.
+
         Args:
             it (PlainUnpickler): The interpreter, behind a reference.
             value (Any): What has been referred to.

@@ -191,6 +191,8 @@ class _LegacyReader:
 
 def storage_of_bytes(data: bytes) -> SavedStorage:
     """
+    Open a storage that lies in a pickle as bytes.
+
     Args:
         data (bytes): A file of torch's older format that holds nothing but the data of one tensor. Tensors pickled by other
             means than ``torch.save`` carry one.

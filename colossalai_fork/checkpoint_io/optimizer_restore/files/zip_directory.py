@@ -38,6 +38,8 @@ Record = Tuple[Any, int, int, int]
 
 def most_content(size: int) -> int:
     """
+    Bound the memory that the content of a file may take.
+
     Args:
         size (int): The size of a file in bytes.
 
