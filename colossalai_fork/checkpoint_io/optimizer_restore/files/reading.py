@@ -281,7 +281,7 @@ class _Reading:
             data, base = each.data, each.start
             for index in each.members:
                 view = views[index]
-                count = view.numel()
+                view.numel()
                 dtype = view.dtype
                 known = dtype if dtype in _OLD_DTYPES else _RAW[dtype.itemsize]
                 tensor = torch.frombuffer(data, dtype=known, count=view.numel(), offset=view.offset - base)
