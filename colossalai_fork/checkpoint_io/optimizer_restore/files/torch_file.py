@@ -4,13 +4,15 @@ What is not one of torch's two formats is refused before any function of torch s
 and tar archives name the files that they unpack to.
 """
 
+import contextlib
+import gc
 import io
 import os
 import re
 import sys
 import warnings
 import zlib
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, Iterator, Optional, Tuple
 
 import torch
 
@@ -75,7 +77,8 @@ def _open_zip(source: FileSource) -> Tuple[Any, TensorUnpickler]:
         raise UnreadableFileError("it is damaged: the checksum of its record 'data.pkl' is not right")
     try:
         tensors = _tensors_of_zip(records, source.size)
-        content, _ = tensors.load(data, shortcut=TensorShortcut(tensors, records))
+        with _collector_paused():
+            content, _ = tensors.load(data, shortcut=TensorShortcut(tensors, records))
     except LeftOut:
         tensors = _tensors_of_zip(records, source.size)
         content, _ = tensors.load(data)
@@ -83,6 +86,19 @@ def _open_zip(source: FileSource) -> Tuple[Any, TensorUnpickler]:
     if order is not None and order[0].read_bytes(order[1], min(order[2], 8)) != sys.byteorder.encode():
         tensors.falls_back = True
     return content, tensors
+
+
+@contextlib.contextmanager
+def _collector_paused() -> Iterator[None]:
+    # One pickle makes many containers, all of which stay. Looking through them for cycles, again and again, takes as long as
+    # making them.
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _tensors_of_zip(records: Dict[bytes, Record], size: int) -> TensorUnpickler:
