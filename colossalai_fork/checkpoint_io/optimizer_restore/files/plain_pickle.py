@@ -5,7 +5,6 @@ What a pickle can make this interpreter do is bounded by the pickle's own length
 of nesting, memo indices, and the number of ways to reach an object, which is what walking the result takes.
 """
 
-import gc
 import struct
 from argparse import Namespace
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -150,9 +149,6 @@ class PlainUnpickler:
         """
         begin = self.position
         data, handlers = self.data, _HANDLERS
-        collects = gc.isenabled()
-        # All that is made here stays for now, and looking through it for cycles again and again takes longer than making it.
-        gc.disable()
         try:
             while True:
                 opcode = data[self.position]
@@ -175,9 +171,6 @@ class PlainUnpickler:
             if self.position + 9 > len(data):
                 raise EndOfPickle("a pickle in it is cut short")
             raise PickleError("a pickle in it is damaged at byte {}".format(self.position - begin)) from error
-        finally:
-            if collects:
-                gc.enable()
 
     def take(self, length: int) -> bytes:
         """Return the next bytes of the pickle."""

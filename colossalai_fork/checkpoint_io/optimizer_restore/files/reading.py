@@ -281,14 +281,14 @@ class _Reading:
             data, base = each.data, each.start
             for index in each.members:
                 view = views[index]
-                view.numel()
-                dtype = view.dtype
-                known = dtype if dtype in _OLD_DTYPES else _RAW[dtype.itemsize]
-                tensor = torch.frombuffer(data, dtype=known, count=view.numel(), offset=view.offset - base)
+                dtype, start = view.dtype, view.offset - base
+                if dtype not in _OLD_DTYPES or start % dtype.itemsize:
+                    results[index] = _copy_of(memoryview(data)[start : start + view.nbytes()], view)
+                    continue
+                tensor = torch.frombuffer(data, dtype=dtype, count=view.numel(), offset=start)
                 if view.stride != _ONE_BY_ONE:
                     tensor = tensor.as_strided(view.shape, view.stride)
-                tensor = tensor.clone()
-                results[index] = tensor if known is dtype else tensor.view(dtype)
+                results[index] = tensor.clone()
             each.data = bytearray()
         for index, view in enumerate(views):
             if view.is_parameter:
@@ -296,6 +296,12 @@ class _Reading:
             elif view.requires_grad:
                 results[index].requires_grad_()
         return results
+
+
+def _copy_of(data: memoryview, view: SavedTensor) -> torch.Tensor:
+    result = _empty_like(view)
+    _memory_of(result, len(data))[:] = data
+    return result
 
 
 def _empty_like(view: SavedTensor) -> torch.Tensor:
@@ -311,7 +317,7 @@ def _memory_of(tensor: torch.Tensor, size: int) -> memoryview:
     return memoryview(memory).cast("B")
 
 
-# Some versions of torch cannot make tensors of newer dtypes of a buffer.
+# Some versions of torch end the process when they make tensors of newer dtypes of a buffer.
 _OLD_DTYPES = frozenset(
     (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8)
 )

@@ -4,19 +4,17 @@ What is not one of torch's two formats is refused before any function of torch s
 and tar archives name the files that they unpack to.
 """
 
-import contextlib
-import gc
 import io
 import os
 import re
 import sys
 import warnings
 import zlib
-from typing import Any, Dict, Iterator, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 import torch
 
-from .opened import Opened
+from .opened import Opened, collector_paused
 from .pickled_tensors import SavedStorage, StorageKind, TensorUnpickler
 from .plain_pickle import EndOfPickle, LeftOut, PickleError, shown
 from .sources import FileSource, MemorySource, UnreadableFileError, Window
@@ -30,6 +28,7 @@ _LEGACY_START = b"\x80\x02\x8a\x0a" + _MAGIC.to_bytes(10, "little") + b"."
 _LEGACY_PROTOCOL = 1001
 
 
+@collector_paused()
 def open_torch_file(path: str) -> Opened:
     """
     Open a file that ``torch.save`` wrote. Never runs what the file names.
@@ -77,8 +76,7 @@ def _open_zip(source: FileSource) -> Tuple[Any, TensorUnpickler]:
         raise UnreadableFileError("it is damaged: the checksum of its record 'data.pkl' is not right")
     try:
         tensors = _tensors_of_zip(records, source.size)
-        with _collector_paused():
-            content, _ = tensors.load(data, shortcut=TensorShortcut(tensors, records))
+        content, _ = tensors.load(data, shortcut=TensorShortcut(tensors, records))
     except LeftOut:
         tensors = _tensors_of_zip(records, source.size)
         content, _ = tensors.load(data)
@@ -86,19 +84,6 @@ def _open_zip(source: FileSource) -> Tuple[Any, TensorUnpickler]:
     if order is not None and order[0].read_bytes(order[1], min(order[2], 8)) != sys.byteorder.encode():
         tensors.falls_back = True
     return content, tensors
-
-
-@contextlib.contextmanager
-def _collector_paused() -> Iterator[None]:
-    # One pickle makes many containers, all of which stay. Looking through them for cycles, again and again, takes as long as
-    # making them.
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _tensors_of_zip(records: Dict[bytes, Record], size: int) -> TensorUnpickler:
