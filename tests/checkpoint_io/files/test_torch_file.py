@@ -213,7 +213,7 @@ def test_a_program_is_refused(tmp_path):
 def test_records_that_torch_does_not_write_are_refused(tmp_path, record):
     path = tmp_path / "file.bin"
     archive(path, pickled(tensor()), {record: b"x"})
-    assert "TorchScript" in refused(path) or "no record" in refused(path)
+    assert re.search("TorchScript|no record|a folder has content", refused(path))
 
 
 @pytest.mark.parametrize("keep", [0.1, 0.5, 0.9, 0.999])

@@ -1,10 +1,10 @@
 """Tensors in pickles: made into :class:`SavedTensor`, and checked against the bytes that they claim to lie in."""
 
-from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from math import prod
 from typing import Any, Callable, Dict, Optional, Tuple
 
 import torch
+from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 
 from .constructors import find_plain
 from .plain_pickle import LEAVES, Global, Opaque, PickleError, PlainUnpickler, shown
@@ -119,6 +119,8 @@ class TensorUnpickler:
         self._may_fall_back = may_fall_back
         self._storages: Dict[Any, Tuple[StorageKind, SavedStorage]] = {}
         self.falls_back = False
+        # What makes ordinary tensors.
+        self.maker = Global("torch._utils._rebuild_tensor_v2", self._tensor)
 
     def load(
         self, data: bytes, position: int = 0, shortcut: Any = None, root_kind: Optional[type] = None
@@ -163,6 +165,8 @@ class TensorUnpickler:
                 return Global("torch.storage._load_from_bytes", self._load_from_bytes)
             if name in _QUANTISERS:
                 return "torch." + name
+        if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
+            return self.maker
         method = _REBUILDERS.get((module, name))
         if method is not None:
             return Global(module + "." + name, getattr(self, method))
@@ -333,7 +337,6 @@ def checked_layout(size: Any, stride: Any) -> Tuple[Tuple[int, ...], Tuple[int, 
 
 
 _REBUILDERS = {
-    ("torch._utils", "_rebuild_tensor_v2"): "_tensor",
     ("torch._utils", "_rebuild_tensor_v3"): "_tensor_of_dtype",
     ("torch._utils", "_rebuild_parameter"): "_parameter",
     ("torch._utils", "_rebuild_parameter_with_state"): "_parameter",

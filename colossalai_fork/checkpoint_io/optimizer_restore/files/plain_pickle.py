@@ -449,8 +449,12 @@ def _put(width: int) -> Callable[[PlainUnpickler], None]:
 
 
 def _get_short(it: PlainUnpickler) -> None:
+    value = it.memo[it.data[it.position]]
     it.position += 1
-    it.recall(it.data[it.position - 1])
+    if value.__class__ is str:
+        it.stack.append(value)
+    else:
+        it.recall(it.data[it.position - 1])
 
 
 def _get_long(it: PlainUnpickler) -> None:
@@ -561,15 +565,13 @@ def _check_shape(content: Any, length: int, fragile: List[Any]) -> None:
         parts = () if type(value) in leaves else parts_of(value)
         if parts is None:
             raise _unexpected(value)
-        inside = [part for part in parts if type(part) not in leaves]
+        inside = [] if leaves.issuperset(map(type, parts)) else [part for part in parts if type(part) not in leaves]
         if inside and id(value) not in known:
             known[id(value)] = None
             around += 1
             if around >= MAX_NESTING:
                 raise PickleError("it holds containers that are nested too deep")
-            if any(known.get(id(part), ()) is None for part in inside):
-                raise PickleError("it holds a container that holds itself")
-            todo.extend(part for part in inside if id(part) not in known)
+            _look_into(inside, known, todo)
             continue
         depth, count = 0, len(parts)
         for part in inside:
@@ -578,12 +580,26 @@ def _check_shape(content: Any, length: int, fragile: List[Any]) -> None:
             count += count_inside
         if depth >= MAX_NESTING:
             raise PickleError("it holds containers that are nested too deep")
-        around -= bool(inside)
         if count > most:
             raise PickleError("it holds containers that share others so often that they cannot be walked")
         known[id(value)] = (depth + 1, count)
+        around -= bool(inside)
         todo.pop()
     _dismantle([container for container in fragile if id(container) not in known])
+
+
+def _look_into(inside: List[Any], known: Dict[int, Any], todo: List[Any]) -> None:
+    leaves = LEAVES
+    for part in inside:
+        before = known.get(id(part), ())
+        if before is None:
+            raise PickleError("it holds a container that holds itself")
+        if before == ():
+            # The state of a parameter mostly holds nothing but tensors and numbers, and needs no second look.
+            if type(part) is dict and leaves.issuperset(map(type, part.values())):
+                known[id(part)] = (1, len(part))
+            else:
+                todo.append(part)
 
 
 def _unexpected(value: Any) -> PickleError:

@@ -2,8 +2,9 @@
 
 import ctypes
 import threading
-from collections import deque
+from collections import defaultdict, deque
 from concurrent.futures import Future, ThreadPoolExecutor
+from math import prod
 from typing import Any, Dict, Iterable, Iterator, List, Sequence, Tuple
 
 import torch
@@ -147,7 +148,9 @@ def _replaced(value: Any, change: Any, done: Dict[int, Any]) -> Any:
 def _batches(entries: Iterable[Tuple[Any, List[SavedTensor]]], most: int) -> Iterator["_Batch"]:
     batch = _Batch()
     for key, views in entries:
-        size = sum(view.nbytes() for view in views)
+        size = 0
+        for view in views:
+            size += prod(view.shape) * view.dtype.itemsize
         if batch.entries and batch.size + size > most:
             yield batch
             batch = _Batch()
@@ -231,28 +234,24 @@ class _Reading:
         self._results: List[Any] = [None] * len(views)
         self._ranges: List[_Range] = []
         self.jobs: List[Any] = []
-        small: Dict[Any, List[int]] = {}
+        self._marked: List[int] = []
+        small: Dict[Any, List[Tuple[int, int, int]]] = defaultdict(list)
         for index, view in enumerate(views):
             if view.refusal is not None:
                 raise ValueError("a tensor cannot be read: {}".format(view.refusal))
-            size = view.nbytes()
-            if not size or (size >= _SMALL or not view.is_contiguous()):
+            if view.requires_grad or view.is_parameter:
+                self._marked.append(index)
+            size = prod(view.shape) * view.dtype.itemsize
+            if not size or size >= _SMALL or not view.is_contiguous():
                 self._results[index] = self._large(view, size)
             else:
-                small.setdefault(view.source, []).append(index)
-        for source, indices in small.items():
-            self._gather(source, indices)
+                small[view.source].append((view.offset, view.offset + size, index))
+        for source, spans in small.items():
+            self._gather(source, sorted(spans))
 
-    def _gather(self, source: Any, indices: List[int]) -> None:
-        views = self._views
-        offsets = [views[index].offset for index in indices]
-        if any(one > other for one, other in zip(offsets, offsets[1:])):
-            indices = sorted(indices, key=lambda index: views[index].offset)
+    def _gather(self, source: Any, spans: List[Tuple[int, int, int]]) -> None:
         current = None
-        for index in indices:
-            view = views[index]
-            start = view.offset
-            end = start + view.nbytes()
+        for start, end, index in spans:
             if current is None or start > current.end + _PAGE or end - current.start > _STAGING:
                 current = _Range(source, start)
                 self._ranges.append(current)
@@ -276,7 +275,7 @@ class _Reading:
 
     def tensors(self) -> List[torch.Tensor]:
         """Return the tensors, now that everything has been read."""
-        views, results = self._views, self._results
+        views, results, frombuffer = self._views, self._results, torch.frombuffer
         for each in self._ranges:
             data, base = each.data, each.start
             for index in each.members:
@@ -285,16 +284,17 @@ class _Reading:
                 if dtype not in _OLD_DTYPES or start % dtype.itemsize:
                     results[index] = _copy_of(memoryview(data)[start : start + view.nbytes()], view)
                     continue
-                tensor = torch.frombuffer(data, dtype=dtype, count=view.numel(), offset=start)
+                tensor = frombuffer(data, dtype=dtype, count=prod(view.shape), offset=start)
                 if view.stride != _ONE_BY_ONE:
                     tensor = tensor.as_strided(view.shape, view.stride)
                 results[index] = tensor.clone()
             each.data = bytearray()
-        for index, view in enumerate(views):
-            if view.is_parameter:
-                results[index] = torch.nn.Parameter(results[index], view.requires_grad)
-            elif view.requires_grad:
-                results[index].requires_grad_()
+        for index in self._marked:
+            marked = views[index].requires_grad
+            parameter = views[index].is_parameter
+            results[index] = (
+                torch.nn.Parameter(results[index], marked) if parameter else results[index].requires_grad_()
+            )
         return results
 
 
