@@ -64,7 +64,10 @@ def _sharded(state_dict, names, to_bytes):
         shards[1][states[0][0]] = states[0][1]
     files = {name: to_bytes(shard) for name, shard in zip(names, shards)}
     files["groups.bin"] = _torch_bytes(state_dict["param_groups"])
-    content = {"metadata": {"param_groups": "groups.bin", "total_size": 1}, "weight_map": index}
+    content = {
+        "metadata": {"param_groups": "groups.bin", "total_size": 1},
+        "weight_map": index,
+    }
     return {**files, INDEX: json.dumps(content, indent=2).encode()}
 
 
@@ -79,12 +82,17 @@ LAYOUTS = {
         "optimizer.safetensors": _safetensors_bytes(state_dict["state"], state_dict["param_groups"])
     },
     "shards": _bins("pytorch_optim-00001.bin", "pytorch_optim-00002.bin"),
-    "stages": _bins("pytorch_optim-stage-00000-shard-00001.bin", "pytorch_optim-stage-00001-shard-00001.bin"),
+    "stages": _bins(
+        "pytorch_optim-stage-00000-shard-00001.bin",
+        "pytorch_optim-stage-00001-shard-00001.bin",
+    ),
     "older shards": lambda state_dict: _sharded(
         state_dict, ("a.bin", "b.bin"), lambda shard: _torch_bytes(shard, True)
     ),
     "safetensors shards": lambda state_dict: _sharded(
-        state_dict, ("optim-00001.safetensors", "optim-00002.safetensors"), _safetensors_bytes
+        state_dict,
+        ("optim-00001.safetensors", "optim-00002.safetensors"),
+        _safetensors_bytes,
     ),
 }
 

@@ -7,17 +7,29 @@ import tempfile
 
 import click
 
-sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent), str(pathlib.Path(__file__).resolve().parents[1])]
+sys.path[:0] = [
+    str(pathlib.Path(__file__).resolve().parent),
+    str(pathlib.Path(__file__).resolve().parents[1]),
+]
 
 import fuzzer
 
 
 @click.command()
-@click.option("--inputs", default=10_000, show_default=True, help="How many spoilt checkpoints to load.")
+@click.option(
+    "--inputs",
+    default=10_000,
+    show_default=True,
+    help="How many spoilt checkpoints to load.",
+)
 @click.option("--seed", default=0, show_default=True, help="Another seed makes other checkpoints.")
 @click.option("--first", default=0, show_default=True, help="The number of the first one.")
 @click.option("--processes", default=2, show_default=True)
-@click.option("--keep", type=int, help="Write the checkpoint of this number to a folder, and judge it alone.")
+@click.option(
+    "--keep",
+    type=int,
+    help="Write the checkpoint of this number to a folder, and judge it alone.",
+)
 def main(inputs, seed, first, processes, keep):
     """Load spoilt checkpoints. Exit status: 0 if each was refused unchanged or loaded as natively, 1 otherwise."""
     if keep is not None:

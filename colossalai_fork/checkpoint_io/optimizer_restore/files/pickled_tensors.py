@@ -104,6 +104,8 @@ class TensorUnpickler:
         may_fall_back (bool, optional): Whether the file may hold what only torch can make. Then :attr:`falls_back` says so.
         storage_of (Callable[[bytes], SavedStorage], optional): Gives the storage that is in the bytes of a file of torch's
             older format.
+        id_length (int, optional): How many parts a reference to data has. Torch's older format adds what part of another
+            storage it is.
     """
 
     def __init__(
@@ -112,10 +114,12 @@ class TensorUnpickler:
         room: int,
         may_fall_back: bool = False,
         storage_of: Optional[Callable[[bytes], SavedStorage]] = None,
+        id_length: int = 5,
     ) -> None:
         self._locate = locate
         self._room = room
         self._storage_of = storage_of
+        self._id_length = id_length
         self._may_fall_back = may_fall_back
         self._storages: Dict[Any, Tuple[StorageKind, SavedStorage]] = {}
         self.falls_back = False
@@ -186,8 +190,8 @@ class TensorUnpickler:
         return Opaque(name, [], isinstance(known, type) and issubclass(known, (dict, list)))
 
     def _resolve(self, pid: Any) -> SavedStorage:
-        # Torch's older format adds what part of another storage this one is; None if it is whole.
-        if type(pid) is not tuple or len(pid) not in (5, 6) or pid[0] != "storage" or pid[5:] not in ((), (None,)):
+        # What torch's older format adds is None if the data is no part of other data.
+        if type(pid) is not tuple or len(pid) != self._id_length or pid[0] != "storage" or pid[5:] not in ((), (None,)):
             raise PickleError("it refers to something that is not the data of a tensor")
         _, kind, key, location, numel = pid[:5]
         if type(kind) is not StorageKind or type(key) is not str or type(location) is not str:

@@ -263,11 +263,16 @@ def _constant(value: Any) -> Callable[[PlainUnpickler], None]:
     return lambda it: it.stack.append(value)
 
 
-def _skip(length: int) -> Callable[[PlainUnpickler], None]:
-    def skip(it: PlainUnpickler) -> None:
-        it.take(length)
+def _protocol(it: PlainUnpickler) -> None:
+    if _length(it, 1) > 5:
+        raise PickleError("a pickle in it is of an unknown protocol")
 
-    return skip
+
+def _frame(it: PlainUnpickler) -> None:
+    # Only tells how much to read at once, yet Python's own reader wants so much to be there.
+    length = _length(it, 8)
+    if length > len(it.data) - it.position:
+        raise EndOfPickle("a pickle in it is cut short")
 
 
 def _byte(it: PlainUnpickler) -> None:
@@ -471,8 +476,8 @@ BUILDERS: Dict[type, Callable[[PlainUnpickler, Any, Any], None]] = {}
 
 _HANDLERS: List[Callable[[PlainUnpickler], None]] = [_unknown] * 256
 for _opcode, _handler in {
-    b"\x80": _skip(1),
-    b"\x95": _skip(8),
+    b"\x80": _protocol,
+    b"\x95": _frame,
     b"(": _mark,
     b"N": _constant(None),
     b"\x88": _constant(True),
