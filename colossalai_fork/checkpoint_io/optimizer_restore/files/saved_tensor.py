@@ -26,6 +26,9 @@ def contiguous_stride(shape: Sequence[int]) -> Tuple[int, ...]:
     return tuple(reversed(stride))
 
 
+_ONE_BY_ONE = (1,)
+
+
 class SavedTensor:
     """
     A view of a tensor in a file. Holds no bytes; :func:`~.reading.read` gives them. Not to be changed once made.
@@ -77,6 +80,8 @@ class SavedTensor:
 
     def is_contiguous(self) -> bool:
         """Return whether the elements lie one after another, in order."""
+        if self.stride == _ONE_BY_ONE:
+            return True
         step = 1
         for length, stride in zip(reversed(self.shape), reversed(self.stride)):
             if length != 1:
