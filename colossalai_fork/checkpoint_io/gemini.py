@@ -21,6 +21,7 @@ from colossalai.tensor.d_tensor import (
 )
 from colossalai.tensor.padded_tensor import is_padded_tensor
 from colossalai.utils import is_ddp_ignored
+from torch.distributed import ProcessGroup
 
 from .general_checkpoint_io import GeneralCheckpointIO
 from .optimizer_restore.destination import Destination, require_boosted
@@ -43,6 +44,10 @@ class GeminiCheckpointIO(upstream.GeminiCheckpointIO, GeneralCheckpointIO):
         """Each rank holds ranges of the same optimizer. See GeneralCheckpointIO."""
         require_boosted(optimizer, upstream_optim.GeminiOptimizer)
         return GeminiDestination(optimizer, dist.group.WORLD)
+
+    def optimizer_writers(self) -> Tuple[bool, Optional[ProcessGroup]]:
+        """The master writes. See GeneralCheckpointIO."""
+        return self.coordinator.is_master(), None
 
 
 class GeminiOptimizer(upstream_optim.GeminiOptimizer):

@@ -20,6 +20,7 @@ from colossalai.checkpoint_io.utils import (
 )
 from colossalai.interface import OptimizerWrapper
 from colossalai.zero.low_level._utils import all_gather_into_flat_tensor_nd, get_nd_rank, get_nd_world_size
+from torch.distributed import ProcessGroup
 from torch.optim import Optimizer
 
 from .general_checkpoint_io import GeneralCheckpointIO
@@ -44,6 +45,10 @@ class LowLevelZeroCheckpointIO(upstream.LowLevelZeroCheckpointIO, TorchDDPCheckp
         """Each rank holds slices of the same optimizer. See GeneralCheckpointIO."""
         require_boosted(optimizer, upstream_optim.LowLevelZeroOptimizer)
         return LowLevelZeroDestination(optimizer, dist.group.WORLD)
+
+    def optimizer_writers(self) -> Tuple[bool, Optional[ProcessGroup]]:
+        """The master writes. See GeneralCheckpointIO."""
+        return self.coordinator.is_master(), None
 
     def save_sharded_optimizer(
         self,
