@@ -3,7 +3,7 @@
 import copy
 import os
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
 import colossalai.booster.plugin.low_level_zero_plugin as upstream
 import colossalai.zero.low_level.low_level_optim as upstream_optim
@@ -89,7 +89,11 @@ class LowLevelZeroCheckpointIO(upstream.LowLevelZeroCheckpointIO, TorchDDPCheckp
         else:
             total_size = save_state_dict_shards(shards, checkpoint, index_file, states_name, is_master)
         if is_master:
-            save_param_groups(optimizer.optim.state_dict(), os.path.join(checkpoint, group_name))
+            # Native code cannot name entries of parameters that boosting has replaced.
+            held = {param for group in optimizer.optim.param_groups for param in group["params"]}
+            is_whole = held.issuperset(filter(torch.is_tensor, optimizer.optim.state))
+            saved = optimizer.optim.state_dict() if is_whole else optimizer._pack_state({})
+            save_param_groups(saved, os.path.join(checkpoint, group_name))
             index_file.append_meta_data("param_groups", group_name)
             index_file.append_meta_data("total_size", total_size)
             index_file.write_index_file(index_name)
@@ -165,12 +169,11 @@ class LowLevelZeroOptimizer(upstream_optim.LowLevelZeroOptimizer):
         """
         _check_scalars(self.optim)
         whole_states: Dict[Any, Any] = {}
-        held = {id(param) for group in self.optim.param_groups for param in group["params"]}
+        held = _params_of(self.optim)
         for key, state in self.optim.state.items():
             if not isinstance(key, torch.Tensor):
                 whole_states[key] = copy.deepcopy(state)
-            elif id(key) in held:
-                # Some optimizers have entries of parameters that boosting has replaced.
+            elif key in held:
                 pinned = None if pinned_state_dicts is None else pinned_state_dicts.setdefault(key, {})
                 whole_states[key], _ = self.gather_state(key, only_on_master, pinned)
         return self._pack_state(whole_states)
@@ -228,6 +231,10 @@ class LowLevelZeroOptimizer(upstream_optim.LowLevelZeroOptimizer):
         # Parameters of several groups, or of a mesh of them, tie more ranks together than any one group has.
         group = groups[0] if len(groups) == 1 and not isinstance(groups[0], tuple) else dist.group.WORLD
         restore(LowLevelZeroDestination(self, group), lambda: in_memory(state_dict))
+
+
+def _params_of(optimizer: Optimizer) -> Set[torch.Tensor]:
+    return {param for group in optimizer.param_groups for param in group["params"]}
 
 
 def _check_scalars(optimizer: Optimizer) -> None:

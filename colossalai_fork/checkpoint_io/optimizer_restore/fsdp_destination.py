@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from .containers import leaves, mapped
 from .destination import Destination
 from .errors import Problem, load_error
-from .files.reading import plain, read
+from .files.reading import read
 from .files.saved_state import SavedShard, SavedState
 from .files.saved_tensor import SavedTensor
 from .flat_parameters import FlatParameters, original_parameters
@@ -68,7 +68,8 @@ class FSDPDestination(Destination):
             for entry in plan.saved_entries()
             if entry.state or entry.param is None
         }
-        states = _with_numbers_read(states)
+        # Parameters that share a flat one must agree on numbers.
+        states = _with_tensors_read(states, only_numbers=True)
         flat.check(plan.groups, states, saved.source, problems)
         if problems:
             raise load_error(problems)
@@ -78,10 +79,13 @@ class FSDPDestination(Destination):
             SavedShard(saved.source, partial(self._flattened, {name: states[name] for name in batch}, flat))
             for batch in flat.batches(states)
         ]
+        for shard in shards:
+            shard.sources = [source for opened in plan.shards for source in opened.sources]
         return SavedState(saved.source, groups, saved.groups_source, shards)
 
     def _flattened(self, states: Dict[Any, Any], flat: FlatParameters) -> Dict[Any, Any]:
-        states = {name: _cast(plain(state), flat.dtypes.get(name)) for name, state in states.items()}
+        states = _with_tensors_read(states)
+        states = {name: _cast(state, flat.dtypes.get(name)) for name, state in states.items()}
         return self._sharded({"state": states})["state"]
 
     def _sharded(self, whole: Dict[str, Any]) -> Dict[str, Any]:
@@ -128,13 +132,12 @@ class _Unflattened(Destination):
         return _Whole(param.shape)
 
 
-def _with_numbers_read(states: Dict[Any, Any]) -> Dict[Any, Any]:
-    # Parameters that share a flat one must agree on them.
-    def is_number(leaf: Any) -> bool:
-        return isinstance(leaf, SavedTensor) and is_scalar(None, leaf)
+def _with_tensors_read(states: Dict[Any, Any], only_numbers: bool = False) -> Dict[Any, Any]:
+    def is_wanted(leaf: Any) -> bool:
+        return isinstance(leaf, SavedTensor) and (not only_numbers or is_scalar(None, leaf))
 
-    tensors = iter(read([leaf for leaf in leaves(states) if is_number(leaf)]))
-    return mapped(states, lambda leaf: next(tensors) if is_number(leaf) else leaf)
+    tensors = iter(read([leaf for leaf in leaves(states) if is_wanted(leaf)]))
+    return mapped(states, lambda leaf: next(tensors) if is_wanted(leaf) else leaf)
 
 
 def _cast(state: Dict[str, Any], dtype: Any) -> Dict[str, Any]:

@@ -7,9 +7,9 @@ import torch
 from .containers import leaves, mapped
 from .errors import Problem, load_error
 from .files.reading import read_ahead
-from .files.saved_file import UnreadableFileError
 from .files.saved_state import REWRITE, SavedShard
 from .files.saved_tensor import SavedTensor
+from .files.sources import UnreadableFileError
 from .placement import Placement, Replicated
 from .state_kinds import is_scalar, is_tensor, placement_of_state
 

@@ -9,9 +9,9 @@ import torch
 from .containers import leaves
 from .destination import Destination
 from .errors import Problem
-from .files.saved_file import UnreadableFileError
 from .files.saved_state import REWRITE, SavedShard, SavedState
 from .files.saved_tensor import SavedTensor
+from .files.sources import UnreadableFileError
 from .placement import Placement
 from .state_kinds import (
     AVERAGED_STATE,
