@@ -9,6 +9,7 @@ import torch
 from ..base import case
 from ..comparison import differences, look_at
 from .own_files import SIZES, OwnFilesCases
+from .unmodified_files import UnmodifiedFilesCases
 
 #: What changes files, as upstream's savers and ours call it.
 OPERATIONS = [
@@ -20,6 +21,8 @@ OPERATIONS = [
 
 class InterruptedSavingCases(OwnFilesCases):
     """Saving into a directory that holds a checkpoint already."""
+
+    unmodified = UnmodifiedFilesCases.unmodified
 
     def _holds(self, subject, path):
         error = self.load(subject, path)
@@ -46,6 +49,20 @@ class InterruptedSavingCases(OwnFilesCases):
             elif differences(old, found, "") and differences(new, found, ""):
                 problems.append(f"{os.path.basename(directory)} holds a mixture: {differences(new, found, '')}")
         self.verdict(problems[:3])
+
+    @case(4, rows=(21,), deadline=120.0)
+    def test_unmodified_colossalai_loads_a_later_save(self):
+        earlier, source = self.trained(1), self.trained(3, self.recipe().with_rates(3), steps=3)
+        first = self.save(source, "first", size_per_shard=SIZES["many shards"])
+        many, one = SIZES["many shards"], SIZES["one shard"]
+        for each, size in ((earlier, many), (source, one), (earlier, many), (source, many)):
+            later = self.save(each, "later", size_per_shard=size)
+        self.everyone(None)
+        subjects = self.build(2), self.build(2)
+        with self.unmodified():
+            errors = [self.load(subject, path) for subject, path in zip(subjects, (first, later))]
+        problems = [f"{type(error).__name__}: {error}" for error in errors if error is not None]
+        self.verdict(problems or differences(*(look_at(subject.inner) for subject in subjects), ""))
 
 
 @contextlib.contextmanager
