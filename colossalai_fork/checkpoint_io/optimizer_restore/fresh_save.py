@@ -107,7 +107,7 @@ class _FreshDirectory:
         token = uuid.uuid4().hex[:12]
         self.name = start + token
         self.path = os.path.join(parent, self.name)
-        made = os.path.join(parent, "." + token)
+        made = os.path.join(parent, ".{}.beginning-{}".format(index_name, token))
         os.mkdir(made)
         self._lock = os.open(os.path.join(made, _LOCK), os.O_RDWR | os.O_CREAT)
         _locked(self._lock)
@@ -132,6 +132,10 @@ def _locked(descriptor: int) -> bool:
 def _remove_if_abandoned(path: str) -> None:
     try:
         descriptor = os.open(os.path.join(path, _LOCK), os.O_RDWR)
+    except FileNotFoundError:
+        # Its removal was interrupted.
+        shutil.rmtree(path, ignore_errors=True)
+        return
     except OSError:
         return
     try:
@@ -197,15 +201,16 @@ def _rename_in_index(path: str, new_names: Dict[str, str]) -> None:
 
 
 def _flush(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
     except OSError:
         # Some file systems cannot do that to a directory.
         if not os.path.isdir(path):
             raise
-    finally:
-        os.close(descriptor)
 
 
 def _remove_old_files(checkpoint: str, index_name: str, new_names: Dict[str, str]) -> None:
