@@ -15,8 +15,8 @@ Subclass :class:`OptimizerLoadContract` in a test module, say what your class is
 from .base import ContractBase, case
 from .cases.crossing import CrossingCases
 from .cases.damage import DamageCases
-from .cases.interrupted_saving import InterruptedSavingCases
 from .cases.native import NativeCases
+from .cases.own_files import OwnFilesCases
 from .cases.ranks import RankCases
 from .cases.refusing import RefusingCases
 from .cases.replacing import ReplacingCases
@@ -26,13 +26,6 @@ __all__ = ["ContractBase", "OptimizerLoadContract", "case"]
 
 
 class OptimizerLoadContract(
-    CrossingCases,
-    ReplacingCases,
-    NativeCases,
-    InterruptedSavingCases,
-    RefusingCases,
-    DamageCases,
-    RankCases,
-    ResourceCases,
+    CrossingCases, ReplacingCases, NativeCases, OwnFilesCases, RefusingCases, DamageCases, RankCases, ResourceCases
 ):
     """All cases. What a subclass may say of itself is in :class:`~.base.ContractBase`."""

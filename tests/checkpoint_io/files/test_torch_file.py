@@ -126,7 +126,11 @@ def test_what_cannot_be_copied_says_why(tmp_path, reason):
     assert reason in refused(path)
 
 
-@pytest.mark.parametrize("value", [torch.eye(3).to_sparse(), torch.ones(2, dtype=torch.complex64).conj()], ids=lambda value: value if isinstance(value, str) else type(value).__name__)
+@pytest.mark.parametrize(
+    "value",
+    [torch.eye(3).to_sparse(), torch.ones(2, dtype=torch.complex64).conj()],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
 def test_what_only_torch_can_make_is_left_to_it(tmp_path, value):
     path = tmp_path / "file.bin"
     torch.save({0: {"a": value, "b": torch.ones(3)}}, path)

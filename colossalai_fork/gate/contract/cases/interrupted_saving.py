@@ -61,6 +61,8 @@ class InterruptedSavingCases(OwnFilesCases):
         subjects = self.build(2), self.build(2)
         with self.unmodified():
             errors = [self.load(subject, path) for subject, path in zip(subjects, (first, later))]
+        loads = not any(self.everyone(errors[0] is not None))
+        self.require(loads, "unmodified ColossalAI does not even load what is saved once")
         problems = [f"{type(error).__name__}: {error}" for error in errors if error is not None]
         self.verdict(problems or differences(*(look_at(subject.inner) for subject in subjects), ""))
 
