@@ -13,7 +13,7 @@ import numpy
 import pytest
 import torch
 from guarded import MEGABYTE, guarded
-from hostile_files import archive, bomb, call, integer, legacy, name, pickled, rewritten, tensor, text
+from hostile_files import archive, bomb, call, legacy, name, pickled, rewritten, tensor, text
 
 from colossalai_fork.checkpoint_io.optimizer_restore.files.reading import UnreadableFileError, plain
 from colossalai_fork.checkpoint_io.optimizer_restore.files.saved_tensor import SavedTensor

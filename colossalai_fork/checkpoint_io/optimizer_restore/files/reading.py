@@ -281,10 +281,15 @@ class _Reading:
             data, base = each.data, each.start
             for index in each.members:
                 view = views[index]
-                count = view.numel()
+                view.numel()
                 dtype = view.dtype
                 known = dtype if dtype in _OLD_DTYPES else _RAW[dtype.itemsize]
-                tensor = torch.frombuffer(data, dtype=known, count=view.numel(), offset=view.offset - base)
+                begin = view.offset - base
+                if begin % known.itemsize:
+                    # Compiled code may count on elements that lie where the processor likes them.
+                    tensor = torch.frombuffer(data[begin : begin + view.nbytes()], dtype=known)
+                else:
+                    tensor = torch.frombuffer(data, dtype=known, count=view.numel(), offset=begin)
                 if view.stride != _ONE_BY_ONE:
                     tensor = tensor.as_strided(view.shape, view.stride)
                 tensor = tensor.clone()
