@@ -9,7 +9,8 @@ from torch.distributed import ProcessGroup
 from torch.optim import Optimizer
 
 from .checkpoint_io_base import CheckpointIO
-from .optimizer_restore.destination import Destination, unwrapped
+from .optimizer_restore.boosted import unwrapped
+from .optimizer_restore.destination import Destination
 from .optimizer_restore.files.saved_state import open_sharded, open_unsharded
 from .optimizer_restore.restore import restore
 

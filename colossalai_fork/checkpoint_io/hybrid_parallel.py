@@ -10,7 +10,8 @@ from colossalai.interface import OptimizerWrapper
 from torch.distributed import ProcessGroup
 
 from .general_checkpoint_io import GeneralCheckpointIO
-from .optimizer_restore.destination import Destination, require_boosted
+from .optimizer_restore.boosted import require_boosted
+from .optimizer_restore.destination import Destination
 from .optimizer_restore.gather import gather_parts, in_pinned_memory
 from .optimizer_restore.hybrid_parallel_destination import HybridParallelDestination
 from .optimizer_restore.state_kinds import is_scalar

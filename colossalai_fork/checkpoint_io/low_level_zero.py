@@ -24,7 +24,8 @@ from torch.distributed import ProcessGroup
 from torch.optim import Optimizer
 
 from .general_checkpoint_io import GeneralCheckpointIO
-from .optimizer_restore.destination import Destination, require_boosted
+from .optimizer_restore.boosted import require_boosted
+from .optimizer_restore.destination import Destination
 from .optimizer_restore.files.saved_state import in_memory
 from .optimizer_restore.gather import in_pinned_memory
 from .optimizer_restore.low_level_zero_destination import LowLevelZeroDestination

@@ -13,7 +13,8 @@ from torch.distributed import ProcessGroup
 
 from .general_checkpoint_io import GeneralCheckpointIO
 from .hybrid_parallel import HybridParallelCheckpointIO
-from .optimizer_restore.destination import Destination, require_boosted
+from .optimizer_restore.boosted import require_boosted
+from .optimizer_restore.destination import Destination
 from .optimizer_restore.gather import gather_parts
 from .optimizer_restore.moe_destination import MoEDestination
 from .optimizer_restore.tensor_parallel import tensor_parallel_placement

@@ -8,7 +8,8 @@ from colossalai.interface import OptimizerWrapper
 from torch.distributed import ProcessGroup
 
 from .general_checkpoint_io import GeneralCheckpointIO
-from .optimizer_restore.destination import Destination, require_boosted
+from .optimizer_restore.boosted import require_boosted
+from .optimizer_restore.destination import Destination
 from .optimizer_restore.fsdp_destination import FSDPDestination
 
 __all__ = ["TorchFSDPCheckpointIO"]

@@ -116,8 +116,10 @@ class _FreshDirectory:
 
     def remove(self) -> None:
         """Remove it with what is left in it."""
-        shutil.rmtree(self.path, ignore_errors=True)
-        os.close(self._lock)
+        try:
+            shutil.rmtree(self.path, ignore_errors=True)
+        finally:
+            os.close(self._lock)
 
 
 def _locked(descriptor: int) -> bool:
