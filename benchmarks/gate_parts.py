@@ -19,3 +19,14 @@ def write_safetensors(path, saved, shards):
     from colossalai_fork.gate.contract.checkpoint_files import CheckpointFiles
 
     CheckpointFiles(saved, "safetensors-sharded", shards=shards).write(path)
+
+
+def bytes_read():
+    """Bytes this process has asked the system to read so far (Linux).
+
+    Returns:
+        int: the bytes.
+    """
+    from colossalai_fork.gate.contract import counting
+
+    return counting.bytes_read()

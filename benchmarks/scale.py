@@ -21,6 +21,8 @@ from colossalai_fork.checkpoint_io.optimizer_restore.files.saved_tensor import S
 from colossalai_fork.checkpoint_io.optimizer_restore.placement import FlatSlice, PartitionedDimension, Replicated
 from colossalai_fork.checkpoint_io.optimizer_restore.validation import validate
 
+from . import gate_parts
+
 KEYS = ("exp_avg", "exp_avg_sq")
 PER_SHARD = 100
 BEGIN, END = "<!-- made by python -m benchmarks.scale -->", "<!-- until here -->"
@@ -269,18 +271,13 @@ def measure_opening(parameters=1000):
     with tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, "shard.bin")
         torch.save(state, path)
-        before, start = _characters_read(), time.perf_counter()
+        before, start = gate_parts.bytes_read(), time.perf_counter()
         shard = SavedShard.of_file(path)
         shard.states()
-        seconds, characters = time.perf_counter() - start, _characters_read() - before
+        seconds, characters = time.perf_counter() - start, gate_parts.bytes_read() - before
         for source in shard.sources:
             source.close()
     return seconds / parameters, characters / parameters
-
-
-def _characters_read():
-    with open("/proc/self/io") as file:
-        return int(file.readline().split()[1])
 
 
 def agreement_bytes(ranks):

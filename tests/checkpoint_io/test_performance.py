@@ -5,7 +5,6 @@ import gc
 import itertools
 import json
 import os
-import sys
 import tracemalloc
 
 import pytest
@@ -18,6 +17,7 @@ from colossalai_fork.checkpoint_io.optimizer_restore.destination import Destinat
 from colossalai_fork.checkpoint_io.optimizer_restore.files.saved_state import SavedShard, SavedState
 from colossalai_fork.checkpoint_io.optimizer_restore.files.sources import FileSource
 from colossalai_fork.checkpoint_io.optimizer_restore.validation import validate
+from colossalai_fork.gate.contract.counting import calls_of, openings_of, searches
 
 MEBIBYTE = 2**20
 #: Four times the parameters may cost a little more than four times the work, and not sixteen times.
@@ -39,46 +39,18 @@ def saved(optimizer, path, shard=True, size_per_shard=1024):
     return str(path)
 
 
-def calls_of(action):
-    """Count the calls, of Python's functions and of C's, that an action makes in this thread."""
-    calls = collections.Counter()
-    gc.collect()
-    gc.disable()
-    sys.setprofile(lambda frame, event, argument: calls.update((event,)))
-    try:
-        action()
-    finally:
-        sys.setprofile(None)
-        gc.enable()
-    return calls["call"] + calls["c_call"]
-
-
-@pytest.fixture
-def searched(monkeypatch):
-    """How many parameters native code has looked through, to find the group of a parameter. That is one call each time."""
-    counted = [0]
-    original = torch.optim.Optimizer._process_value_according_to_param_policy
-
-    def counting(param, value, param_id, param_groups, key=None):
-        counted[0] += sum(len(group["params"]) for group in param_groups)
-        return original(param, value, param_id, param_groups, key)
-
-    monkeypatch.setattr(torch.optim.Optimizer, "_process_value_according_to_param_policy", staticmethod(counting))
-    return counted
-
-
 @pytest.mark.parametrize("shard", [True, False], ids=["sharded", "unsharded"])
 @pytest.mark.parametrize("several", [False, True], ids=["one-group", "groups"])
-def test_work_grows_with_the_number_of_parameters_not_its_square(tmp_path, searched, several, shard):
-    works, searches = [], []
+def test_work_grows_with_the_number_of_parameters_not_its_square(tmp_path, several, shard):
+    works, searched_through = [], []
     for count in (200, 800):
         optimizer = trained_adam(count, 2, count if several else 1)
         path = saved(optimizer, tmp_path / str(count), shard)
-        searched[0] = 0
-        works.append(calls_of(lambda: GeneralCheckpointIO().load_optimizer(optimizer, path)))
-        searches.append(searched[0])
+        with searches() as searched:
+            works.append(calls_of(lambda: GeneralCheckpointIO().load_optimizer(optimizer, path))[0])
+        searched_through.append(searched[0])
     assert works[1] < LINEAR * works[0]
-    assert 0 < searches[1] <= LINEAR * searches[0]
+    assert 0 < searched_through[1] <= LINEAR * searched_through[0]
 
 
 def test_validation_grows_with_the_number_of_shards_not_its_square():
@@ -93,7 +65,7 @@ def test_validation_grows_with_the_number_of_shards_not_its_square():
         index = {param_id: f"{param_id}.bin" for param_id in state_dict["state"]}
         opened = SavedState("the checkpoint", state_dict["param_groups"], "the checkpoint", shards, index)
         problems = []
-        work = calls_of(lambda: validate(opened, Destination(optimizer), problems))
+        work, _ = calls_of(lambda: validate(opened, Destination(optimizer), problems))
         assert problems == []
         return work
 
@@ -115,26 +87,10 @@ def reads(monkeypatch):
     return counted
 
 
-@pytest.fixture
-def openings():
-    """How often each file is opened."""
-    counted, counting = collections.Counter(), [True]
-
-    def note(event, arguments):
-        if counting and event == "open" and isinstance(arguments[0], (str, bytes, os.PathLike)):
-            counted[os.fsdecode(arguments[0])] += 1
-
-    # Audit hooks stay for the life of the process; this one goes quiet.
-    sys.addaudithook(note)
-    yield counted
-    counting.clear()
-
-
-def test_every_file_is_opened_once_and_read_once(tmp_path, reads, openings):
+def test_every_file_is_opened_once_and_read_once(tmp_path, reads):
     optimizer = trained_adam(8, MEBIBYTE // 4)
     path = saved(optimizer, tmp_path / "checkpoint", size_per_shard=4)
-    openings.clear()
-    GeneralCheckpointIO().load_optimizer(optimizer, path)
+    openings = openings_of(lambda: GeneralCheckpointIO().load_optimizer(optimizer, path))
     sizes = {os.path.join(path, name): os.path.getsize(os.path.join(path, name)) for name in os.listdir(path)}
     assert len(sizes) > 4
     assert {name: openings[name] for name in sizes} == dict.fromkeys(sizes, 1)

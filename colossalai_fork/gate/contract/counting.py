@@ -1,16 +1,16 @@
-"""Counts what an action reads and computes: figures that depend on nothing else the machine does."""
+"""Counts what an action reads, opens and computes: figures that depend on nothing else the machine does."""
 
 import collections
+import contextlib
 import gc
+import os
 import sys
 
 import torch
 
 
-def work_of(action):
-    """Count the calls that an action makes in this thread, and the parameters that torch looks through meanwhile.
-
-    To find the group of each parameter, torch's own loading searches the groups' lists, each in a single call.
+def calls_of(action):
+    """Count the calls, of Python's functions and of C's, that an action makes in this thread.
 
     Args:
         action (Callable[[], Any]): the action.
@@ -19,14 +19,6 @@ def work_of(action):
         Tuple[int, Any]: the count, and what the action returned.
     """
     counted = collections.Counter()
-    owner, name = torch.optim.Optimizer, "_process_value_according_to_param_policy"
-    original = getattr(owner, name)
-
-    def search(param, value, param_id, param_groups, key=None):
-        counted["searched"] += sum(len(group["params"]) for group in param_groups)
-        return original(param, value, param_id, param_groups, key)
-
-    setattr(owner, name, staticmethod(search))
     gc.collect()
     gc.disable()
     sys.setprofile(lambda frame, event, argument: counted.update((event,)))
@@ -35,8 +27,53 @@ def work_of(action):
     finally:
         sys.setprofile(None)
         gc.enable()
+    return counted["call"] + counted["c_call"], result
+
+
+@contextlib.contextmanager
+def searches():
+    """Count the parameters that torch looks through to find the group of each one, which is a single call each time.
+
+    Yields:
+        List[int]: the count so far.
+    """
+    counted = [0]
+    owner, name = torch.optim.Optimizer, "_process_value_according_to_param_policy"
+    original = getattr(owner, name)
+
+    def search(param, value, param_id, param_groups, key=None):
+        counted[0] += sum(len(group["params"]) for group in param_groups)
+        return original(param, value, param_id, param_groups, key)
+
+    setattr(owner, name, staticmethod(search))
+    try:
+        yield counted
+    finally:
         setattr(owner, name, staticmethod(original))
-    return counted["call"] + counted["c_call"] + counted["searched"], result
+
+
+def openings_of(action):
+    """Count how often an action has Python open each file.
+
+    Args:
+        action (Callable[[], Any]): the action.
+
+    Returns:
+        Dict[str, int]: openings by path.
+    """
+    counts, counting = collections.Counter(), [True]
+
+    def note(event, arguments):
+        if event == "open" and counting[0] and isinstance(arguments[0], (str, bytes, os.PathLike)):
+            counts[os.fsdecode(arguments[0])] += 1
+
+    # Audit hooks stay for the life of the process; this one goes quiet.
+    sys.addaudithook(note)
+    try:
+        action()
+    finally:
+        counting[0] = False
+    return counts
 
 
 def bytes_read():

@@ -1,5 +1,6 @@
 """Contract points 5, 6, 7, 9 and 10: memory, bytes read, time, no accelerator, no training."""
 
+import collections
 import os
 import sys
 
@@ -10,7 +11,7 @@ from ...cpu import stand_in
 from ..base import ContractBase, case
 from ..checkpoint_files import is_sharded
 from ..comparison import differences
-from ..counting import bytes_read, work_of
+from ..counting import bytes_read, calls_of, openings_of, searches
 from ..guards import one_file_goes_native
 from ..memory_watch import MIB, MemoryWatch, give_freed_memory_back
 
@@ -71,7 +72,9 @@ class ResourceCases(ContractBase):
         files = self.files(self.saved(), layout, shards=4)
         path = self.write(files)
         names = list(files.shards) if is_sharded(layout) else [files.one_file_name]
-        opened = _count_openings(lambda: self.load(subject, path))
+        opened = collections.Counter()
+        for file, count in openings_of(lambda: self.load(subject, path)).items():
+            opened[os.path.basename(file)] += count
         several = {name: opened.get(name, 0) for name in names if opened.get(name, 0) > 1}
         self.verdict([f"opened more than once for reading: {several}"] if several else [])
 
@@ -91,8 +94,9 @@ class ResourceCases(ContractBase):
             subject = self.build(recipe=recipe)
             saved = self.saved(recipe, steps=1)
             path = self.write(self.files(saved, "torch-sharded", shards=4), f"of-{count}")
-            work, error = work_of(lambda: self.load(subject, path))
-            works.append(work)
+            with searches() as searched:
+                calls, error = calls_of(lambda: self.load(subject, path))
+            works.append(calls + searched[0])
             self.verdict([] if error is None else [f"refused a good checkpoint: {error}"])
         # Eight times the parameters: 8 is linear and 64 is quadratic.
         self.verdict(
@@ -146,23 +150,6 @@ def _scaler_state(optimizer):
     mixins = (getattr(optimizer, name, None) for name in names)
     scaler = next((mixin.grad_scaler for mixin in mixins if hasattr(mixin, "grad_scaler")), None)
     return None if scaler is None else {key: float(value) for key, value in scaler.state_dict().items()}
-
-
-def _count_openings(action):
-    counts, counting = {}, [True]
-
-    def note(event, arguments):
-        if event == "open" and counting[0] and isinstance(arguments[0], (str, bytes, os.PathLike)):
-            name = os.path.basename(os.fsdecode(arguments[0]))
-            counts[name] = counts.get(name, 0) + 1
-
-    # Audit hooks stay for the life of the process; this one goes quiet.
-    sys.addaudithook(note)
-    try:
-        action()
-    finally:
-        counting[0] = False
-    return counts
 
 
 def memory_is_bounded(contract):
