@@ -4,12 +4,11 @@ import ctypes
 import threading
 from collections import defaultdict, deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from math import prod
 from typing import Any, Dict, Iterable, Iterator, List, Sequence, Tuple
 
 import torch
 
-from .saved_tensor import SavedTensor
+from .saved_tensor import ONE_BY_ONE, SavedTensor
 from .sources import MAX_OPEN_FILES, FileSource, MemorySource, UnreadableFileError, require_regular_file
 
 __all__ = [
@@ -150,9 +149,7 @@ def _replaced(value: Any, change: Any, done: Dict[int, Any]) -> Any:
 def _batches(entries: Iterable[Tuple[Any, List[SavedTensor]]], most: int) -> Iterator["_Batch"]:
     batch = _Batch()
     for key, views in entries:
-        size = 0
-        for view in views:
-            size += prod(view.shape) * view.dtype.itemsize
+        size = sum(view.nbytes() for view in views)
         if batch.entries and batch.size + size > most:
             yield batch
             batch = _Batch()
@@ -243,7 +240,7 @@ class _Reading:
                 raise ValueError("a tensor cannot be read: {}".format(view.refusal))
             if view.requires_grad or view.is_parameter:
                 self._marked.append(index)
-            size = prod(view.shape) * view.dtype.itemsize
+            size = view.nbytes()
             if not size or size >= _SMALL or not view.is_contiguous():
                 self._results[index] = self._large(view, size)
             else:
@@ -286,8 +283,8 @@ class _Reading:
                 if dtype not in _OLD_DTYPES or start % dtype.itemsize:
                     results[index] = _copy_of(memoryview(data)[start : start + view.nbytes()], view)
                     continue
-                tensor = frombuffer(data, dtype=dtype, count=prod(view.shape), offset=start)
-                if view.stride != _ONE_BY_ONE:
+                tensor = frombuffer(data, dtype=dtype, count=view.numel(), offset=start)
+                if view.stride != ONE_BY_ONE:
                     tensor = tensor.as_strided(view.shape, view.stride)
                 results[index] = tensor.clone()
             each.data = bytearray()
@@ -323,7 +320,6 @@ def _memory_of(tensor: torch.Tensor, size: int) -> memoryview:
 _OLD_DTYPES = frozenset(
     (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8)
 )
-_ONE_BY_ONE = (1,)
 _RAW = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}
 
 

@@ -5,7 +5,10 @@ from typing import Any, Optional, Sequence, Tuple
 
 import torch
 
-__all__ = ["SavedTensor", "contiguous_stride"]
+__all__ = ["ONE_BY_ONE", "SavedTensor", "contiguous_stride"]
+
+# The strides of most small tensors.
+ONE_BY_ONE = (1,)
 
 
 def contiguous_stride(shape: Sequence[int]) -> Tuple[int, ...]:
@@ -24,9 +27,6 @@ def contiguous_stride(shape: Sequence[int]) -> Tuple[int, ...]:
         stride.append(step)
         step *= max(length, 1)
     return tuple(reversed(stride))
-
-
-_ONE_BY_ONE = (1,)
 
 
 class SavedTensor:
@@ -80,7 +80,7 @@ class SavedTensor:
 
     def is_contiguous(self) -> bool:
         """Return whether the elements lie one after another, in order."""
-        if self.stride == _ONE_BY_ONE:
+        if self.stride == ONE_BY_ONE:
             return True
         step = 1
         for length, stride in zip(reversed(self.shape), reversed(self.stride)):

@@ -7,7 +7,7 @@ the interpreter, which is always right.
 import re
 import struct
 from math import prod
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple
 
 import torch
 
@@ -64,19 +64,20 @@ def _tuple(text: bytes) -> Tuple[int, ...]:
     return found
 
 
-class _Integers(dict):
-    """Integers by the instructions for them."""
+class _Decoded(dict):
+    """
+    Numbers by the instructions for them, each decoded once.
+
+    Args:
+        decode (Callable[[bytes], Tuple[int, ...]]): Gives the numbers that instructions stand for.
+    """
+
+    def __init__(self, decode: Callable[[bytes], Tuple[int, ...]]) -> None:
+        super().__init__()
+        self._decode = decode
 
     def __missing__(self, text: bytes) -> int:
-        self[text] = _numbers(text)[0]
-        return self[text]
-
-
-class _References(dict):
-    """Memo indices by the instructions that refer to them."""
-
-    def __missing__(self, text: bytes) -> int:
-        self[text] = _references(text)[0]
+        self[text] = self._decode(text)[0]
         return self[text]
 
 
@@ -94,8 +95,8 @@ class TensorShortcut:
         # Filled as the file goes on. Few files have more than a handful of each.
         self._kinds: Dict[Tuple[bytes, bytes, bytes], torch.dtype] = {}
         self._layouts: Dict[Tuple[Optional[bytes], Optional[bytes]], Any] = {}
-        self._tables = (self._kinds, self._layouts, _Integers(), records)
-        self._references = _References()
+        self._tables = (self._kinds, self._layouts, _Decoded(_numbers), records)
+        self._references = _Decoded(_references)
         # Memo indices from zero on, as they stand in a pickle.
         self._indices = b""
         self._maker = tensors.maker
