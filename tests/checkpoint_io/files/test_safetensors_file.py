@@ -12,6 +12,7 @@ from guarded import MEGABYTE, guarded
 from hostile_files import archive, call, integer, legacy, name, pickled
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
+from torch_versions import SAVES_UNSIGNED
 
 from colossalai_fork.checkpoint_io.optimizer_restore.files.reading import UnreadableFileError, plain
 from colossalai_fork.checkpoint_io.optimizer_restore.files.safetensors_file import open_safetensors_file
@@ -75,8 +76,12 @@ def test_every_dtype(tmp_path, dtype):
         [torch.ones(3), torch.nn.Parameter(torch.zeros(2)), torch.tensor(2, dtype=torch.int64)],
         torch.arange(12.0).view(3, 4).t(),
         torch.ones(3, dtype=torch.bfloat16),
+        pytest.param(
+            torch.ones(3, dtype=torch.uint16),
+            marks=pytest.mark.skipif(not SAVES_UNSIGNED, reason="this torch cannot pickle uint16"),
+        ),
     ],
-    ids=["several", "transposed", "bfloat16"],
+    ids=["several", "transposed", "bfloat16", "uint16"],
 )
 @pytest.mark.parametrize("protocol", [2, 4])
 def test_tensors_in_pickled_values(tmp_path, value, protocol):

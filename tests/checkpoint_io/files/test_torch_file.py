@@ -14,6 +14,7 @@ import pytest
 import torch
 from guarded import MEGABYTE, guarded
 from hostile_files import archive, bomb, call, legacy, name, pickled, rewritten, tensor, text
+from torch_versions import SAVES_UNSIGNED
 
 from colossalai_fork.checkpoint_io.optimizer_restore.files.reading import UnreadableFileError, plain
 from colossalai_fork.checkpoint_io.optimizer_restore.files.saved_tensor import SavedTensor
@@ -25,8 +26,7 @@ DTYPES = [
         "float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 bool complex64 complex128 float8_e4m3fn float8_e5m2"
     ).split()
 ]
-# Older versions of torch cannot save them.
-if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 6):
+if SAVES_UNSIGNED:
     DTYPES += [torch.uint16, torch.uint32, torch.uint64]
 
 
