@@ -1,5 +1,6 @@
 """Faults of what every class does alike: release, load, confirm, and agree with the other ranks."""
 
+import os
 from functools import partial
 
 import torch
@@ -259,8 +260,8 @@ def not_after_loading(original):
 
 def raised_alone(original):
     def is_sharded(checkpoint):
-        with open(f"{checkpoint}/.."):
-            return original(checkpoint)
+        os.stat(checkpoint)
+        return original(checkpoint)
 
     return is_sharded
 
@@ -284,6 +285,13 @@ AGREEMENT = [
         "agreement:agree",
         lambda original: lambda problems, point, group=None, digest=0: original(problems, point, group, 0),
         together("test_ranks_that_see_different_checkpoints"),
+    ),
+    replacing(
+        "raise where there is no checkpoint, though other ranks wait",
+        "index_file:is_sharded",
+        raised_alone,
+        together("test_one_rank_fails", fault="no directory", failing="first"),
+        hangs=True,
     ),
     replacing(
         "do not agree after loading",

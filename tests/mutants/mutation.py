@@ -35,7 +35,7 @@ class Catch:
         return f"{self.configuration}.{self.method}({', '.join(map(str, self.arguments.values()))})"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Mutant:
     """A fault.
 
@@ -43,8 +43,6 @@ class Mutant:
         name (str): what is wrong.
         module (str): name of a module below colossalai_fork.checkpoint_io.
         function (str): the function's qualified name there.
-        old (str): a piece of its source that occurs once.
-        new (str): what takes its place.
         catches (Tuple[Catch, ...]): cases, each of which must fail.
         hangs (bool): whether a rank then waits for what never comes.
     """
@@ -52,10 +50,21 @@ class Mutant:
     name: str
     module: str
     function: str
-    old: str
-    new: str
     catches: Tuple[Catch, ...]
     hangs: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rewritten(Mutant):
+    """A fault that is some lines of a function in the place of others.
+
+    Attributes:
+        old (str): a piece of the function's source that occurs once.
+        new (str): what takes its place.
+    """
+
+    old: str
+    new: str
 
     @contextlib.contextmanager
     def applied(self):
@@ -99,25 +108,15 @@ class Mutant:
         return mutated
 
 
-@dataclasses.dataclass(frozen=True)
-class Replacement:
-    """A fault that is a function in the place of another one.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Replaced(Mutant):
+    """A fault that is a function in the place of another one. Not of a method of a checkpoint IO class, which ColossalAI's has, too.
 
     Attributes:
-        name (str): what is wrong.
-        module (str): name of a module below colossalai_fork.checkpoint_io.
-        function (str): the function's qualified name there. Not a method of a checkpoint IO class, which ColossalAI's has, too.
         change (Callable[[Callable], Callable]): makes the faulty function of the right one.
-        catches (Tuple[Catch, ...]): cases, each of which must fail.
-        hangs (bool): whether a rank then waits for what never comes.
     """
 
-    name: str
-    module: str
-    function: str
     change: Callable[[Callable], Callable]
-    catches: Tuple[Catch, ...]
-    hangs: bool = False
 
     @contextlib.contextmanager
     def applied(self):
@@ -204,14 +203,18 @@ def together(method, layout="torch-sharded", but="", **arguments):
 
 def mutant(name, place, old, new, *catches, hangs=False):
     """A mutant of ``module:function``; each of the catches is a list, as :func:`where` makes it."""
-    module, function = place.split(":")
-    return Mutant(name, module, function, old, new, tuple(each for some in catches for each in some), hangs)
+    return _made(Rewritten, name, place, catches, hangs, old=old, new=new)
 
 
 def replacing(name, place, change, *catches, hangs=False):
-    """A mutant with another function in the place of ``module:function``; see :class:`Replacement`."""
+    """A mutant with another function in the place of ``module:function``; see :class:`Replaced`."""
+    return _made(Replaced, name, place, catches, hangs, change=change)
+
+
+def _made(kind, name, place, catches, hangs, **fault):
     module, function = place.split(":")
-    return Replacement(name, module, function, change, tuple(each for some in catches for each in some), hangs)
+    every = tuple(each for some in catches for each in some)
+    return kind(name=name, module=module, function=function, catches=every, hangs=hangs, **fault)
 
 
 def around(before=None, after=None):
