@@ -100,17 +100,13 @@ class Plan:
         ahead = min(MAX_BYTES_AHEAD, max(sizes, default=0))
         try:
             for (keep, owned), shards in groupby(self.shards, lambda shard: (shard.keep, shard.owned)):
-                entries = self.saved_entries(shards)
+                saved = self.saved_entries(shards)
                 if owned:
-                    yield from entries
-                elif not keep:
-                    # Each shard takes memory as soon as it is opened, so none may be opened ahead of time.
-                    for entry in entries:
-                        yield entry._replace(state=_in_memory(entry, read(_wanted(entry))))
+                    yield from saved
+                elif keep:
+                    yield from _read(saved, threads, ahead)
                 else:
-                    requests = ((entry, _wanted(entry)) for entry in entries)
-                    for entry, tensors in read_ahead(requests, threads, ahead):
-                        yield entry._replace(state=_in_memory(entry, tensors))
+                    yield from _read_one_by_one(saved)
             for shard in self.shards:
                 for source in shard.sources:
                     source.check_unchanged()
@@ -170,26 +166,37 @@ def _wanted(entry: Entry) -> List[SavedTensor]:
     return wanted
 
 
+def _read(entries: Iterable[Entry], threads: int, ahead: int) -> Iterator[Entry]:
+    for entry, tensors in read_ahead(((entry, _wanted(entry)) for entry in entries), threads, ahead):
+        yield entry._replace(state=_in_memory(entry, tensors))
+
+
+def _read_one_by_one(entries: Iterable[Entry]) -> Iterator[Entry]:
+    # Their shards take memory as soon as they are opened, so none may be opened ahead of time.
+    for entry in entries:
+        yield entry._replace(state=_in_memory(entry, read(_wanted(entry))))
+
+
 def _in_memory(entry: Entry, tensors: List[torch.Tensor]) -> Any:
-    read = iter(tensors)
+    following = iter(tensors)
 
     def owned(leaf: Any) -> Any:
         if type(leaf) is SavedTensor:
-            return next(read)
+            return next(following)
         return owned_leaf(leaf)
 
     def own_part(key: str, value: Any) -> Any:
         if not is_tensor(value):
             return mapped(value, owned)
         part = _part(entry.placement, key, value)
-        held = next(read) if type(value) is SavedTensor else part.held(value.detach()).clone()
+        held = next(following) if type(value) is SavedTensor else part.held(value.detach()).clone()
         return part.place(held, value.shape)
 
     if not isinstance(entry.state, dict):
         return mapped(entry.state, owned)
     if not entry.placement.divides:
         return {
-            key: next(read) if type(value) is SavedTensor else mapped(value, owned)
+            key: next(following) if type(value) is SavedTensor else mapped(value, owned)
             for key, value in entry.state.items()
         }
     return {key: own_part(key, value) for key, value in entry.state.items()}
