@@ -9,6 +9,8 @@ __all__ = ["require_boosted", "unwrapped"]
 
 def unwrapped(optimizer: Any) -> Any:
     """
+    Take the torch optimizer out of a boosted one.
+
     Args:
         optimizer (Union[Optimizer, OptimizerWrapper]): An optimizer, boosted or not.
 
@@ -20,6 +22,8 @@ def unwrapped(optimizer: Any) -> Any:
 
 def require_boosted(optimizer: Any, kind: Type[OptimizerWrapper] = OptimizerWrapper) -> None:
     """
+    Refuse an optimizer that Booster has not made for a class.
+
     Args:
         optimizer (Any): What a checkpoint IO class was given.
         kind (Type[OptimizerWrapper], optional): What Booster makes of optimizers for that class.

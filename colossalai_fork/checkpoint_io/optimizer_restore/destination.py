@@ -51,6 +51,8 @@ class Destination:
 
     def state_of(self, param: Any) -> Mapping[str, Any]:
         """
+        Look at the state of a parameter.
+
         Args:
             param (torch.Tensor): One of the parameters.
 
@@ -76,6 +78,8 @@ class Destination:
 
     def for_local_state(self) -> "Destination":
         """
+        Give the destination that state already cut to this rank's part is validated against.
+
         Returns:
             Destination: The same optimizer, for state that has been cut to what this rank keeps.
         """
@@ -83,6 +87,8 @@ class Destination:
 
     def state_dtype(self, param: Any) -> torch.dtype:
         """
+        Tell the dtype that the state of a parameter has.
+
         Args:
             param (torch.Tensor): One of the optimizer's parameters.
 
@@ -93,6 +99,8 @@ class Destination:
 
     def placement(self, param: Any) -> Placement:
         """
+        Tell which part of a parameter's saved state this rank keeps.
+
         Args:
             param (torch.Tensor): One of the optimizer's parameters.
 

@@ -28,6 +28,8 @@ _NAME = re.compile(r"(.+?)(-stage-\d{5}(?:-\d{5})?-shard)?(?:-(\d{5,}))?(\.bin|\
 
 def says_who_writes(checkpoint_io: Any) -> bool:
     """
+    Tell whether a checkpoint IO knows which of its ranks write.
+
     Args:
         checkpoint_io (CheckpointIO): A checkpoint IO.
 

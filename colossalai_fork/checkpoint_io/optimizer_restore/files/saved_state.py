@@ -68,6 +68,8 @@ class SavedShard:
     @classmethod
     def of_file(cls, path: str) -> "SavedShard":
         """
+        Make a shard of a file.
+
         Args:
             path (str): A file of states. It is opened when they are first asked for.
 
@@ -88,6 +90,8 @@ class SavedShard:
 
     def states(self) -> Dict[Any, Any]:
         """
+        Give the states, opening the file if it is not open yet.
+
         Returns:
             Dict[Any, Any]: State by parameter id, without copies of what another file holds.
 
@@ -183,6 +187,8 @@ class SavedState:
 
     def shards_with(self, ids: Collection[Any]) -> Iterator[SavedShard]:
         """
+        Find the shards that hold some parameters.
+
         Args:
             ids (Collection[Any]): Parameter ids.
 
