@@ -228,6 +228,7 @@ def sparse_torch_file(directory, lengths):
     groups = b"](" + mapping(params=params) + b"e"
     with zipfile.ZipFile(directory / "optimizer.bin", "w") as file:
         file.writestr("archive/data.pkl", pickled(mapping(state=states + b"u", param_groups=groups)))
+        file.writestr("archive/version", b"3\n")
         for number, length in enumerate(lengths):
             record = zipfile.ZipInfo(f"archive/data/{number}")
             record.file_size = record.compress_size = 4 * length

@@ -16,7 +16,8 @@ DELAY = 2.0
 
 
 def bar(what: str, total: int, unit: str) -> Any:
-    """Make a bar that shows progress.
+    """
+    Make a bar that shows progress.
 
     Args:
         what (str): What is going on.
@@ -32,7 +33,8 @@ def bar(what: str, total: int, unit: str) -> Any:
 
 
 def counted(entries: Iterable[Any], total: int) -> Iterator[Any]:
-    """Walk through entries, and show how many are done.
+    """
+    Walk through entries, and show how many are done.
 
     Args:
         entries (Iterable[Any]): The states of parameters, and perhaps of the optimizer as a whole.

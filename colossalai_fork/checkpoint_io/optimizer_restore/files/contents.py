@@ -32,7 +32,8 @@ Advance = Callable[[int], Any]
 
 
 def verifies_contents() -> bool:
-    """Tell whether loading has to compare contents.
+    """
+    Tell whether loading has to compare contents.
 
     Returns:
         bool: Whether somebody has asked for loads that read all bytes of the files before anything changes.
@@ -77,7 +78,8 @@ def altered_contents(
 
 
 def named_tensors(source: FileSource, shard: SavedShard) -> Iterator[Tuple[Any, SavedTensor]]:
-    """List the tensors of a file by name.
+    """
+    List the tensors of a file by name.
 
     Args:
         source (FileSource): A file.

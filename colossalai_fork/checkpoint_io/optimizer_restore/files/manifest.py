@@ -60,7 +60,8 @@ class Manifest:
 
 
 def read_manifest(file: str, problems: List[Problem]) -> Optional[Manifest]:
-    """Read the manifest of a checkpoint.
+    """
+    Read the manifest of a checkpoint.
 
     Args:
         file (str): The index, or the file that holds the whole state.

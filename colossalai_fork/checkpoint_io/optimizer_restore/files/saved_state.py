@@ -171,7 +171,8 @@ class SavedState:
             source.close()
 
     def compare_with_manifest(self, files: List[str]) -> "SavedState":
-        """Look for a manifest, and note what it contradicts.
+        """
+        Look for a manifest, and note what it contradicts.
 
         Args:
             files (List[str]): The paths of all files of the checkpoint, the index or the whole state first.

@@ -24,7 +24,8 @@ _count = threading.Lock()
 
 
 def bytes_read(more: int = 0) -> int:
-    """Count what is read.
+    """
+    Count what is read.
 
     Args:
         more (int, optional): What has been read by other means. Defaults to 0.
