@@ -12,13 +12,14 @@ from ..checkpoint_files import is_sharded
 from ..comparison import differences
 from ..counting import bytes_read, work_of
 from ..guards import one_file_goes_native
-from ..memory_watch import MIB, MemoryWatch
+from ..memory_watch import MIB, MemoryWatch, give_freed_memory_back
 
 
 class ResourceCases(ContractBase):
     """What loading may cost and touch."""
 
     def _large(self, shards=5, elements=2**21):
+        give_freed_memory_back()
         recipe = self.recipe(
             optimizer="SGD",
             options={"momentum": 0.9},
