@@ -106,8 +106,8 @@ class TestZero(VerifyCases, test_low_level_zero.TestZeroStage1):
 
 
 @only_verifying
-class TestHybridTensorParallelPipeline(VerifyCases, test_hybrid_parallel.TestTensorParallelPipeline):
-    """Two processes for each of two stages."""
+class TestHybridPipeline(VerifyCases, test_hybrid_parallel.TestPipeline):
+    """A process for each of two stages."""
 
 
 @only_verifying

@@ -26,6 +26,7 @@ __all__ = ["Contents", "altered_contents", "named_tensors", "read_contents", "ve
 VARIABLE = ("COLOSSALAI_VERIFY_CHECKPOINT", "full")
 # A multiple of the size of every kind of element.
 _PIECE = 4 << 20
+_AHEAD = 4 * _PIECE
 
 Look = Callable[[Any, SavedTensor, memoryview], None]
 Advance = Callable[[int], Any]
@@ -238,20 +239,22 @@ _Piece = Tuple[_Part, int, int, int]
 
 
 def _read_pieces(source: FileSource, parts: List[_Part], pool: Any) -> Iterator[Tuple[memoryview, List[_Piece]]]:
+    # One is read while the one before is looked at, and somebody may still be at work on the one before that. Fresh memory
+    # would cost more than what is done with it.
+    buffers = [memoryview(bytearray(min(_PIECE, source.size))) for _ in range(3)]
     waiting = None
-    for pieces in _batches(parts):
-        following = pool.submit(_read, source, pieces[0][1], pieces[-1][2]), pieces
+    for number, pieces in enumerate(_batches(parts)):
+        start, end = pieces[0][1], pieces[-1][2]
+        data = buffers[number % 3][: end - start]
+        following = pool.submit(source.read_into, start, data), data, pieces
+        source.advise(end, min(_AHEAD, source.size - end))
         if waiting is not None:
-            yield waiting[0].result(), waiting[1]
+            waiting[0].result()
+            yield waiting[1:]
         waiting = following
     if waiting is not None:
-        yield waiting[0].result(), waiting[1]
-
-
-def _read(source: FileSource, start: int, end: int) -> memoryview:
-    data = memoryview(bytearray(end - start))
-    source.read_into(start, data)
-    return data
+        waiting[0].result()
+        yield waiting[1:]
 
 
 def _batches(parts: List[_Part]) -> Iterator[List[_Piece]]:
