@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from .inspection import ABSENT, State, look
 from .table import REPLACEMENTS
 
-
 # What loading asks the environment, so that it does not matter whose copy of the code is in ColossalAI. Not imported from
 # there, because that takes seconds; a test compares them.
 VERIFY_VARIABLE = "COLOSSALAI_VERIFY_CHECKPOINT"
