@@ -9,7 +9,7 @@ from colossalai.checkpoint_io.utils import get_optimizer_base_filenames
 from torch.optim import Optimizer
 
 from .optimizer_restore.files.saved_state import is_sharded
-from .optimizer_restore.fresh_save import save_beside, says_who_writes
+from .optimizer_restore.fresh_save import forget_manifest, save_beside, says_who_writes
 
 __all__ = ["CheckpointIO"]
 
@@ -88,6 +88,7 @@ class CheckpointIO(upstream.CheckpointIO):
             OSError: If something cannot be written. An earlier checkpoint in the directory is as it was.
         """
         if not shard:
+            forget_manifest(checkpoint)
             self.save_unsharded_optimizer(optimizer, checkpoint, gather_dtensor, use_async=use_async)
             return
 
@@ -96,11 +97,14 @@ class CheckpointIO(upstream.CheckpointIO):
                 optimizer, directory, gather_dtensor, prefix, size_per_shard, use_async=use_async
             )
 
-        writes, group = False, None
+        index_name = get_optimizer_base_filenames(prefix, use_safetensors=use_async)[1]
         # Asynchronous writers are not done when the saver returns.
-        if not use_async and not os.path.isfile(checkpoint) and says_who_writes(self):
-            writes, group = self.optimizer_writers()
+        if use_async or os.path.isfile(checkpoint) or not says_who_writes(self):
+            forget_manifest(os.path.join(checkpoint, index_name))
+            save(checkpoint)
+            return
+        writes, group = self.optimizer_writers()
         if writes:
-            save_beside(checkpoint, get_optimizer_base_filenames(prefix)[1], save, group)
+            save_beside(checkpoint, index_name, save, group)
         else:
             save(checkpoint)

@@ -7,7 +7,7 @@ import click
 from .. import __version__
 
 # To add a command, add its name here; ``colossalai_fork.cli.<name>`` must have a click command of that name.
-COMMANDS = ("demo", "gate", "inspect", "patch", "status")
+COMMANDS = ("demo", "gate", "inspect", "manifest", "patch", "status", "verify")
 
 
 class LazyGroup(click.Group):

@@ -1,5 +1,6 @@
 """Puts our functions into the installed ColossalAI, and takes them out."""
 
+import os
 import sys
 import threading
 import types
@@ -8,6 +9,10 @@ from dataclasses import dataclass
 
 from .inspection import ABSENT, State, look
 from .table import REPLACEMENTS
+
+# What loading asks the environment, so that it does not matter whose copy of the code is in ColossalAI. Not imported from
+# there, because that takes seconds; a test compares them.
+VERIFY_VARIABLE = "COLOSSALAI_VERIFY_CHECKPOINT"
 
 
 class OverlayError(RuntimeError):
@@ -76,9 +81,13 @@ class Overlay:
         self._lock = threading.RLock()
         self._changes = {}
         self._handles = set()
+        self._verifying = set()
+        self._variable_before = None
 
-    def apply(self):
+    def apply(self, verify=None):
         """Put in what is not in yet. See :func:`apply`."""
+        if verify not in (None, "full"):
+            raise ValueError(f'verify must be None or "full", found {verify!r}')
         with self._lock:
             found = [look(row, self._is_installed) for row in self._table]
             problems = [status for status, _ in found if status.state in (State.UNKNOWN, State.MISSING)]
@@ -95,19 +104,37 @@ class Overlay:
                 raise
             handle = Handle(self)
             self._handles.add(handle)
+            if verify is not None:
+                self._verify_from_now_on(handle, verify)
             return handle
+
+    def _verify_from_now_on(self, handle, verify):
+        if not self._verifying:
+            self._variable_before = os.environ.get(VERIFY_VARIABLE)
+        self._verifying.add(handle)
+        os.environ[VERIFY_VARIABLE] = verify
+
+    def _verify_no_longer(self, handles):
+        if self._verifying and self._verifying <= handles:
+            if self._variable_before is None:
+                os.environ.pop(VERIFY_VARIABLE, None)
+            else:
+                os.environ[VERIFY_VARIABLE] = self._variable_before
+        self._verifying -= handles
 
     def release(self, handle):
         """Give up one handle; the last one takes everything out."""
         with self._lock:
             if handle in self._handles:
                 self._handles.remove(handle)
+                self._verify_no_longer({handle})
                 if not self._handles:
                     self.revert()
 
     def revert(self):
         """Take everything out. See :func:`revert`."""
         with self._lock:
+            self._verify_no_longer(set(self._handles))
             self._handles.clear()
             self._restore_late_imports()
             displaced = self._undo(self._changes)
@@ -193,20 +220,26 @@ def _copy(function):
 _overlay = Overlay(REPLACEMENTS)
 
 
-def apply():
+def apply(verify=None):
     """Put the corrected optimizer loaders into the installed ColossalAI.
 
     To be called on every rank, before or after ``colossalai.booster`` is imported; it imports what it changes. Methods are
     replaced on ColossalAI's own classes, functions in every module that has them. Before anything changes, each function is
     compared with the versions we know. What ColossalAI already has from us stays. Calling it again changes nothing more.
 
+    Args:
+        verify (str, optional): "full" if loading shall read all bytes of a checkpoint's files, and compare them with the
+            checksums in the files and in their manifest, before anything changes. The same as the environment variable
+            ``COLOSSALAI_VERIFY_CHECKPOINT=full``, which this sets until the overlay is taken out.
+
     Returns:
         Handle: takes the overlay out again with ``revert()`` or at the end of a ``with`` block, unless other handles are held.
 
     Raises:
         OverlayError: if a function is not one that we know. Its text shows the lines in question; nothing was changed.
+        ValueError: if ``verify`` is anything else. Nothing was changed.
     """
-    return _overlay.apply()
+    return _overlay.apply(verify)
 
 
 def revert():

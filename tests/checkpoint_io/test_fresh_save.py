@@ -13,6 +13,7 @@ from colossalai.checkpoint_io import GeneralCheckpointIO as UpstreamCheckpointIO
 
 from colossalai_fork.checkpoint_io import GeneralCheckpointIO
 from colossalai_fork.checkpoint_io.optimizer_restore import fresh_save
+from colossalai_fork.checkpoint_io.optimizer_restore.files.manifest import MANIFEST
 from colossalai_fork.gate.contract.comparison import differences
 from colossalai_fork.gate.workers.outcomes import Status
 from colossalai_fork.gate.workers.pool import WorkerPool
@@ -286,9 +287,9 @@ def test_what_interrupted_saves_left_is_removed_unless_in_use(tmp_path):
 
 def test_a_stale_manifest_goes(tmp_path):
     save(trained(1), tmp_path)
-    (tmp_path / (INDEX + fresh_save.MANIFEST)).write_text("of the old files")
+    (tmp_path / (INDEX + MANIFEST)).write_text("of the old files")
     save(trained(2), tmp_path)
-    assert not (tmp_path / (INDEX + fresh_save.MANIFEST)).exists()
+    assert not (tmp_path / (INDEX + MANIFEST)).exists()
 
 
 def test_a_subclass_that_saves_in_its_own_way_saves_where_it_was_told(tmp_path):

@@ -8,6 +8,7 @@ from click.testing import CliRunner
 from colossalai.checkpoint_io import GeneralCheckpointIO
 
 from colossalai_fork import cli
+from colossalai_fork.checkpoint_io.optimizer_restore.files import sources
 
 
 def adam():
@@ -20,8 +21,8 @@ def adam():
     return optimizer
 
 
-def inspect(path):
-    return CliRunner().invoke(cli.main, ["inspect", str(path)], env={"COLUMNS": "160"})
+def inspect(*arguments):
+    return CliRunner().invoke(cli.main, ["inspect", *map(str, arguments)], env={"COLUMNS": "160"})
 
 
 @pytest.fixture
@@ -46,8 +47,8 @@ def test_a_sound_checkpoint(checkpoint, tmp_path, layout):
     assert "The checkpoint is sound." in result.output
     assert "lr=0.25" in result.output and "lr=0.001" in result.output
     rows = [line.split() for line in result.output.splitlines()]
-    assert ["exp_avg", "float32", "2"] in rows
-    assert ["step", "float32,", "one", "number", "2"] in rows
+    assert ["exp_avg", "float32", "2", "40"] in rows
+    assert ["step", "float32,", "one", "number", "2", "8"] in rows
 
 
 def test_what_is_wrong_is_said(checkpoint, shard):
@@ -86,3 +87,42 @@ def test_groups_that_are_no_groups(checkpoint):
     torch.save({"no": "list"}, checkpoint / name)
     result = inspect(checkpoint)
     assert result.exit_code == 1 and "the parameter groups are not a list" in result.output
+
+
+def test_json(checkpoint, shard):
+    found = json.loads(inspect("--json", checkpoint).output)
+    assert found["sound"] and found["problems"] == [] and found["manifest"] is None
+    assert [group["parameters"] for group in found["groups"]] == [2, 1]
+    assert found["groups"][1]["settings"]["lr"] == 0.25
+    assert {"key": "exp_avg", "kind": "float32", "parameters": 2, "bytes": 40} in found["states"]
+    files = {file["name"]: (file["role"], file["bytes"], file["ids"]) for file in found["files"]}
+    assert files[shard.name] == ("states", shard.stat().st_size, 2)
+    assert sorted(role for role, _, _ in files.values()) == ["groups", "index", "states"]
+    shard.unlink()
+    found = json.loads(inspect("--json", checkpoint).output)
+    (problem,) = found["problems"]
+    assert not found["sound"] and problem["file"] == str(shard) and problem["damaged"]
+
+
+def test_one_parameter(checkpoint, shard):
+    found = json.loads(inspect("--json", "--param", 1, checkpoint).output)
+    assert (found["group"], found["file"], found["problems"]) == (0, shard.name, [])
+    assert [value["key"] for value in found["state"]] == ["step", "exp_avg", "exp_avg_sq"]
+    assert found["state"][1] == {"key": "exp_avg", "kind": "float32", "shape": [4], "bytes": 16}
+    result = inspect("--param", 1, checkpoint)
+    assert result.exit_code == 0 and "(4,)" in result.output and shard.name in result.output
+    assert "without state" in inspect("--param", 2, checkpoint).output
+    result = inspect("--param", 9, checkpoint)
+    assert result.exit_code == 2 and "the checkpoint has no parameter 9" in result.output
+
+
+def test_no_byte_of_a_large_tensor_is_read(tmp_path):
+    params = [torch.nn.Parameter(torch.zeros(1 << 20))]
+    optimizer = torch.optim.Adam(params)
+    params[0].grad = torch.ones(1 << 20)
+    optimizer.step()
+    torch.save(optimizer.state_dict(), tmp_path / "optimizer.bin")
+    before = sources.bytes_read()
+    for options in ((), ("--json",), ("--param", 0)):
+        assert inspect(*options, tmp_path / "optimizer.bin").exit_code == 0
+    assert 0 < sources.bytes_read() - before < 100_000

@@ -10,6 +10,8 @@ import pytest
 
 import colossalai_fork
 from colossalai_fork import checkpoint_io
+from colossalai_fork.checkpoint_io.optimizer_restore.files.contents import verifies_contents
+from colossalai_fork.overlay.apply import VERIFY_VARIABLE
 from colossalai_fork.overlay.inspection import State, find
 from colossalai_fork.overlay.table import REPLACEMENTS
 
@@ -32,6 +34,28 @@ def test_apply_and_revert():
         assert {row.state for row in colossalai_fork.status()} == {State.REPLACED}
         assert all(now is not then for now, then in zip(installed(), before))
     assert all(now is then for now, then in zip(installed(), before))
+    assert {row.state for row in colossalai_fork.status()} == {State.ORIGINAL}
+
+
+def test_verification_lasts_as_long_as_who_asked_for_it(monkeypatch):
+    monkeypatch.delenv(VERIFY_VARIABLE, raising=False)
+    with colossalai_fork.apply():
+        assert not verifies_contents()
+        with colossalai_fork.apply(verify="full"):
+            other = colossalai_fork.apply(verify="full")
+            assert verifies_contents()
+        assert verifies_contents()
+        other.revert()
+        assert not verifies_contents()
+        colossalai_fork.apply(verify="full")
+        colossalai_fork.revert()
+        assert not verifies_contents()
+    monkeypatch.setenv(VERIFY_VARIABLE, "full")
+    with colossalai_fork.apply(verify="full"):
+        assert verifies_contents()
+    assert verifies_contents()
+    with pytest.raises(ValueError, match="found 'ful'"):
+        colossalai_fork.apply(verify="ful")
     assert {row.state for row in colossalai_fork.status()} == {State.ORIGINAL}
 
 

@@ -17,10 +17,9 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Set
 import torch.distributed as dist
 from torch.distributed import ProcessGroup
 
-__all__ = ["MANIFEST", "save_beside", "says_who_writes"]
+from .files.manifest import MANIFEST
 
-# What the name of an index file, or of a file that holds the whole state, is followed by in the name of its checksums.
-MANIFEST = ".manifest"
+__all__ = ["forget_manifest", "save_beside", "says_who_writes"]
 
 _LOCK = "in-use"
 # A file of an optimizer: what all files of one save share, the pipeline stage (and expert rank), and a number.
@@ -44,6 +43,19 @@ def says_who_writes(checkpoint_io: Any) -> bool:
         if "save_sharded_optimizer" in vars(cls):
             return False
     return False
+
+
+def forget_manifest(file: Any) -> None:
+    """
+    Remove the manifest of files that are about to change.
+
+    Args:
+        file (Union[str, Path]): The index, or the file that holds the whole state.
+    """
+    try:
+        os.unlink(os.fspath(file) + MANIFEST)
+    except OSError:
+        pass  # there is none; or it stays, and says that the files are others
 
 
 def save_beside(checkpoint: str, index_name: str, save: Callable[[str], None], group: Optional[ProcessGroup]) -> None:
@@ -158,6 +170,8 @@ def _switch(fresh: str, checkpoint: str, index_name: str) -> None:
         _flush(os.path.join(fresh, name))
     for name in files:
         os.replace(os.path.join(fresh, name), os.path.join(checkpoint, new_names[name]))
+    # Not what the new files are held against, and the old ones load without.
+    forget_manifest(os.path.join(checkpoint, index_name))
     _flush(checkpoint)
     os.replace(new_index, os.path.join(checkpoint, index_name))
     _flush(checkpoint)
@@ -220,7 +234,7 @@ def _flush(path: str) -> None:
 def _remove_old_files(checkpoint: str, index_name: str, new_names: Dict[str, str]) -> None:
     kept = _named_by_indexes(checkpoint).union(new_names.values())
     kinds = {parts.group(1, 4) for parts in map(_NAME.fullmatch, new_names) if parts}
-    old: List[str] = [index_name + MANIFEST]
+    old: List[str] = []
     for name in os.listdir(checkpoint):
         parts = _NAME.fullmatch(name)
         if name in new_names or (parts and parts.group(3) and parts.group(1, 4) in kinds):

@@ -17,9 +17,11 @@ from .agreement import LOADED, VALIDATED, AgreementError, agree, fingerprint
 from .containers import mapped, owned_leaf
 from .destination import Destination
 from .errors import CheckpointLoadError, Problem, load_error
-from .files.saved_state import SavedState, in_memory
+from .files.contents import altered_contents, verifies_contents
+from .files.saved_state import SavedShard, SavedState, in_memory
 from .own_layout import GroupsBefore, OwnLayout, has_own_layout, overrides_loading
 from .plan import Entry, Plan, everything_in
+from .progress import Report, bar, counted
 from .streamed_state import StreamedState
 from .validation import validate
 
@@ -54,6 +56,7 @@ def restore(
         CheckpointDamagedError: If some rank found the checkpoint damaged, was interrupted, or has ended. The message says
             whether the optimizers are unchanged or, where reading failed after validation, empty. Every rank raises alike.
     """
+    report = Report()
     loading, failure = _tried(lambda: _prepared(destination, open_saved(), low_cpu_mem_mode, num_threads))
     try:
         _agreed(failure, VALIDATED, destination.ranks, digest=0 if loading is None else loading.digest)
@@ -64,6 +67,7 @@ def restore(
             loading.undo()
             raise
         loading.finish()
+        report.log(sum(len(group["params"]) for group in getattr(destination.optimizer, "param_groups", ())))
     finally:
         if loading is not None:
             loading.close()
@@ -110,9 +114,12 @@ def _prepared(destination: Destination, saved: SavedState, low_cpu_mem_mode: boo
 
 
 def _validated(destination: Destination, saved: SavedState, low_cpu_mem_mode: bool, num_threads: int) -> Any:
+    if saved.altered:
+        raise load_error(saved.altered)
     opened = saved
     digest = fingerprint((_index_of(saved), saved.groups, saved.content))
     if has_own_layout(destination, saved):
+        _check_contents(opened, opened.shards)
         return OwnLayout(destination, saved, digest)
     saved = destination.adapted(saved)
     problems: List[Problem] = []
@@ -125,13 +132,26 @@ def _validated(destination: Destination, saved: SavedState, low_cpu_mem_mode: bo
             plan = Plan(saved.groups, everything_in(saved.shards), saved.shards, saved.extra)
     if problems or plan is None:
         if has_own_layout(destination, saved, problems):
+            _check_contents(opened, opened.shards)
             return OwnLayout(destination, saved, digest)
         raise load_error(problems)
+    # What has been made of the shards does not tell which they were.
+    _check_contents(opened, plan.shards if saved is opened else opened.shards)
     if hooks:
         plan = _hooked(destination, hooks, plan)
     whole = bool(hooks) or not low_cpu_mem_mode or overrides_loading(destination.optimizer)
-    entries: Iterable[Entry] = list(plan.entries(max(1, num_threads))) if whole else plan.entries()
+    entries: Iterable[Entry] = counted(plan.entries(max(1, num_threads) if whole else 2), len(plan.targets))
+    entries = list(entries) if whole else entries
     return _Loading(destination, plan, entries, digest, opened.close)
+
+
+def _check_contents(saved: SavedState, shards: List[SavedShard]) -> None:
+    if verifies_contents():
+        total = sum(source.size for shard in shards for source in shard.sources)
+        with bar("verifying the checkpoint", total, "B") as shown:
+            problems = altered_contents(saved, shards, advance=shown.update)
+        if problems:
+            raise load_error(problems)
 
 
 def _hooked(destination: Destination, hooks: List[Callable], plan: Plan) -> Plan:

@@ -11,6 +11,7 @@ from typing import Any, Callable, Collection, Dict, Iterator, List, Mapping, Opt
 
 from ..errors import Problem
 from .index_file import REWRITE, is_sharded, normalised_id, path_inside, read_index
+from .manifest import Manifest, altered_sizes, read_manifest
 from .plain_pickle import shown
 from .reading import plain
 from .safetensors_file import open_safetensors_file
@@ -135,6 +136,9 @@ class SavedState:
 
     Attributes:
         sources: Files that ``content`` lies in, if it does.
+        files: The paths of all files of the checkpoint, the index or the whole state first.
+        manifest: What they were when somebody wrote that down.
+        altered: What the manifest contradicts. Nothing else that is found in such files means much.
     """
 
     def __init__(
@@ -157,11 +161,30 @@ class SavedState:
         self.extra = extra or {}
         self.content = content
         self.sources: List[Any] = []
+        self.files: List[str] = []
+        self.manifest: Optional[Manifest] = None
+        self.altered: List[Problem] = []
 
     def close(self) -> None:
         """Give back the files that are open. Reading opens them again."""
         for source in [*self.sources, *(source for shard in self.shards for source in shard.sources)]:
             source.close()
+
+    def compare_with_manifest(self, files: List[str]) -> "SavedState":
+        """
+        Look for a manifest, and note what it contradicts.
+
+        Args:
+            files (List[str]): The paths of all files of the checkpoint, the index or the whole state first.
+
+        Returns:
+            SavedState: This checkpoint, which knows now what of them is not as a manifest says, if there is one.
+        """
+        self.files = list(dict.fromkeys(files))
+        self.manifest = read_manifest(files[0], self.altered)
+        if self.manifest is not None:
+            self.altered.extend(altered_sizes(self.manifest, self.files))
+        return self
 
     def shards_with(self, ids: Collection[Any]) -> Iterator[SavedShard]:
         """
@@ -224,7 +247,8 @@ def open_sharded(index_path: Union[str, Path]) -> SavedState:
     if len(index) + sum(name in refused for name in weight_map.values()) != len(weight_map):
         problems.append(Problem("the index lists a parameter id twice", True, path, remedy=REWRITE))
     _note_spare_ids(index, list(shards.values()))
-    return SavedState(path, groups, groups_path, list(shards.values()), index, problems)
+    saved = SavedState(path, groups, groups_path, list(shards.values()), index, problems)
+    return saved.compare_with_manifest([path, groups_path, *(shard.path for shard in saved.shards)])
 
 
 def open_unsharded(path: Union[str, Path]) -> SavedState:
@@ -251,11 +275,11 @@ def open_unsharded(path: Union[str, Path]) -> SavedState:
         saved.extra = plain(saved.extra)
         saved.groups = plain(saved.groups)
     except UnreadableFileError as error:
-        return SavedState(path, None, path, [], None, [_unreadable(error, path)])
+        return SavedState(path, None, path, [], None, [_unreadable(error, path)]).compare_with_manifest([path])
     saved.sources = opened.sources
     for shard in saved.shards:
         shard.sources = opened.sources
-    return saved
+    return saved.compare_with_manifest([path])
 
 
 def open_groups(path: Union[str, Path]) -> SavedState:

@@ -5,13 +5,38 @@ import stat
 import threading
 from typing import Any, Optional, Tuple
 
-__all__ = ["UnreadableFileError", "FileSource", "MemorySource", "Window", "require_regular_file", "MAX_OPEN_FILES"]
+__all__ = [
+    "UnreadableFileError",
+    "FileSource",
+    "MemorySource",
+    "Window",
+    "require_regular_file",
+    "MAX_OPEN_FILES",
+    "bytes_read",
+]
 
 # A checkpoint may have any number of shards; a process may not have any number of open files.
 MAX_OPEN_FILES = 128
 
 _open_files = 0
+_bytes_read = 0
 _count = threading.Lock()
+
+
+def bytes_read(more: int = 0) -> int:
+    """
+    Count what is read.
+
+    Args:
+        more (int, optional): What has been read by other means. Defaults to 0.
+
+    Returns:
+        int: How many bytes this process has read from checkpoint files so far.
+    """
+    global _bytes_read
+    with _count:
+        _bytes_read += more
+        return _bytes_read
 
 
 class UnreadableFileError(Exception):
@@ -165,6 +190,7 @@ class FileSource:
             if count == 0:
                 raise UnreadableFileError("it ends {} bytes too early".format(len(view) - done), file=self.path)
             done += count
+        bytes_read(done)
 
     def read_bytes(self, offset: int, length: int) -> bytes:
         """Return a range of the file. Raises as :meth:`read_into` does."""

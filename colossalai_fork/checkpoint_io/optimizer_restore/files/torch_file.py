@@ -17,7 +17,7 @@ import torch
 from .opened import Opened, collector_paused
 from .pickled_tensors import SavedStorage, StorageKind, TensorUnpickler
 from .plain_pickle import EndOfPickle, LeftOut, PickleError, shown
-from .sources import FileSource, MemorySource, UnreadableFileError, Window
+from .sources import FileSource, MemorySource, UnreadableFileError, Window, bytes_read
 from .tensor_shortcut import TensorShortcut
 from .zip_directory import Record, most_content, read_directory
 
@@ -220,6 +220,7 @@ def _load_by_torch(source: FileSource, is_zip: bool) -> Any:
             if is_zip:
                 with os.fdopen(os.dup(source.descriptor()), "rb") as file:
                     file.seek(0)
+                    bytes_read(source.size)
                     content = torch.load(file, map_location="cpu", weights_only=True)
             else:
                 # From a file, torch would first try whether it is a tar archive, too.
