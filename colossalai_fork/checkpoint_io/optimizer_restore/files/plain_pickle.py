@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 
+from ..errors import shown
 from .sources import UnreadableFileError
 
 __all__ = [
@@ -25,7 +26,6 @@ __all__ = [
     "BUILDERS",
     "LEAVES",
     "MAX_NESTING",
-    "shown",
 ]
 
 MAX_NESTING = 100
@@ -43,12 +43,6 @@ class PickleError(UnreadableFileError):
 
 class EndOfPickle(PickleError):
     """The bytes end before the pickle does."""
-
-
-def shown(value: Any) -> str:
-    """Return what comes from a file, fit for a message: short, and without characters that mean anything to a terminal."""
-    text = value if isinstance(value, str) else repr(value)
-    return ascii(text[:120])[1:-1] + ("..." if len(text) > 120 else "")
 
 
 class LeftOut(Exception):

@@ -10,9 +10,10 @@ from typing import Any, Dict, List, Tuple
 
 import torch
 
+from ..errors import shown
 from .opened import Opened, collector_paused
 from .pickled_tensors import TensorUnpickler
-from .plain_pickle import PickleError, shown
+from .plain_pickle import PickleError
 from .saved_tensor import SavedTensor, contiguous_stride
 from .sources import FileSource, UnreadableFileError
 from .torch_file import storage_of_bytes

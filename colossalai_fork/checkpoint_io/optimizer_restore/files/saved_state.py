@@ -9,9 +9,8 @@ import re
 from pathlib import Path
 from typing import Any, Callable, Collection, Dict, Iterator, List, Mapping, Optional, Set, Union
 
-from ..errors import Problem
+from ..errors import Problem, shown
 from .index_file import REWRITE, is_sharded, normalised_id, path_inside, read_index
-from .plain_pickle import shown
 from .reading import plain
 from .safetensors_file import open_safetensors_file
 from .sources import UnreadableFileError
@@ -42,17 +41,26 @@ class SavedShard:
         read (Callable[[], Any]): Gives the states by parameter id.
         lists_every_id (bool, optional): False if parameters whose state is empty leave no trace in this format.
         keep (bool, optional): Whether to read once and keep the result, which takes little memory.
+        owned (bool, optional): Whether ``read`` makes tensors that nothing else holds, each with memory of its own.
     """
 
-    def __init__(self, path: str, read: Callable[[], Any], lists_every_id: bool = True, keep: bool = False) -> None:
+    def __init__(
+        self,
+        path: str,
+        read: Callable[[], Any],
+        lists_every_id: bool = True,
+        keep: bool = False,
+        owned: bool = False,
+    ) -> None:
         self.path = path
         self.lists_every_id = lists_every_id
+        self.owned = owned
         # Files that the states' tensors lie in, once they are known.
         self.sources: List[Any] = []
         # Ids of which the file may hold a second copy, because the index gives them to the file of another stage.
         self.spare_ids: Collection[Any] = ()
         self._read = read
-        self._keep = keep
+        self.keep = keep
         self._kept: Optional[Dict[Any, Any]] = None
 
     @classmethod
@@ -69,7 +77,7 @@ class SavedShard:
             opened = open_safetensors_file(path) if is_safetensors else open_torch_file(path)
             shard.sources = opened.sources
             # What torch's own loader has made takes as much memory as the file.
-            shard._keep = not opened.fell_back
+            shard.keep = not opened.fell_back
             return _nested(opened.content) if is_safetensors else opened.content
 
         is_safetensors = path.endswith(".safetensors")
@@ -85,7 +93,7 @@ class SavedShard:
             UnreadableFileError: If the file cannot be opened, or has been written to since it was opened.
         """
         states = self._kept if self._kept is not None else self._checked(self._read())
-        if self._keep:
+        if self.keep:
             self._kept = states
         for source in self.sources:
             source.check_unchanged()
@@ -309,7 +317,11 @@ def checked_groups(groups: Any, source: str, problems: List[Problem]) -> Optiona
             wrong = [item for item in group["params"] if isinstance(item, bool) or not isinstance(item, int)]
             if wrong:
                 text = "parameter group {} lists ids that are not integers".format(position)
-                problems.append(Problem(text, file=source, expected="integers", found=", ".join(map(shown, wrong[:3]))))
+                problems.append(
+                    Problem(
+                        text, file=source, expected="integers", found=", ".join(str(shown(item)) for item in wrong[:3])
+                    )
+                )
                 sound = False
     return [dict(group) for group in groups] if sound else None
 
