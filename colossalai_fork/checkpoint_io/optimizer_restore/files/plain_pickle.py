@@ -5,6 +5,7 @@ What a pickle can make this interpreter do is bounded by the pickle's own length
 of nesting, memo indices, and the number of ways to reach an object, which is what walking the result takes.
 """
 
+import re
 import struct
 from argparse import Namespace
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -88,6 +89,8 @@ class Opaque:
 _DICTS = (dict, OrderedDict, defaultdict, Counter)
 _PLAIN_KEYS = frozenset((str, bytes, bool, type(None)))
 _ODD_KEYS = frozenset((int, float, torch.dtype, torch.device))
+# How the functions among the constructors are called.
+_FUNCTION = re.compile(r"\b(_\w+|encode|scalar|array)$")
 _INT32 = struct.Struct("<i").unpack_from
 _UINT16 = struct.Struct("<H").unpack_from
 _UINT32 = struct.Struct("<I").unpack_from
@@ -425,6 +428,12 @@ def _reduce(it: PlainUnpickler) -> None:
         raise PickleError("a pickle in it calls something that is no constructor")
 
 
+def _new_object(it: PlainUnpickler) -> None:
+    if type(it.stack[-2]) is Global and _FUNCTION.search(it.stack[-2].name):
+        raise PickleError("a pickle in it makes an object of something that is no class")
+    _reduce(it)
+
+
 def _build(it: PlainUnpickler) -> None:
     state = it.stack.pop()
     target = it.stack[-1]
@@ -506,7 +515,7 @@ for _opcode, _handler in {
     b"c": _global,
     b"\x93": _stack_global,
     b"R": _reduce,
-    b"\x81": _reduce,
+    b"\x81": _new_object,
     b"b": _build,
     b"Q": _persistent,
     b"q": _put(1),
