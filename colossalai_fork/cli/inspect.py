@@ -13,7 +13,7 @@ def inspect(checkpoint):
 
     CHECKPOINT is a directory, an index file, or a file that holds the whole state.
 
-    Exit status: 0 if it is sound, 1 if no optimizer could load it.
+    Exit status: 0 if it is sound, 1 if no optimizer could load it, 2 if there is nothing of that name.
     """
     # Not at the top: torch and colossalai take seconds to import, and the other commands need not wait for them.
     from rich.console import Console
@@ -31,7 +31,8 @@ def inspect(checkpoint):
             states[shard.path] = shard.states()
         except UnreadableFileError:
             states[shard.path] = {}  # validation says why
-    console = Console()
+    # A terminal that knows few characters is shown the others as numbers.
+    console = Console(file=click.get_text_stream("stdout", errors="backslashreplace"))
     console.print(_files(states))
     console.print(_groups(saved.groups or []))
     console.print(_kinds(states))
@@ -66,11 +67,11 @@ class _Fitting:
             for key, value in state.items()
             if key in ELEMENTWISE_STATE and is_tensor(value)
         }
-        made = {}
-        for param_id in (param_id for group in groups for param_id in group["params"]):
-            made[param_id] = torch.empty(shapes.get(param_id, ()), device="meta")
-        self.defaults, self.state = {}, {}
-        self.param_groups = [{"params": [made[param_id] for param_id in group["params"]]} for group in groups]
+        self.defaults, self.state, self.param_groups = {}, {}, []
+        for group in groups:
+            # No optimizer has a parameter in two groups, though one group may have it twice.
+            made = {param_id: torch.empty(shapes.get(param_id, ()), device="meta") for param_id in group["params"]}
+            self.param_groups.append({"params": [made[param_id] for param_id in group["params"]]})
 
 
 def _table(title, *columns):
