@@ -68,8 +68,8 @@ class _Fitting:
             for key, value in state.items()
             if key in ELEMENTWISE_STATE and is_tensor(value)
         }
-        made = {}
-        for param_id in (param_id for group in groups for param_id in group["params"]):
-            made[param_id] = torch.empty(shapes.get(param_id, ()), device="meta")
-        self.defaults, self.state = {}, {}
-        self.param_groups = [{"params": [made[param_id] for param_id in group["params"]]} for group in groups]
+        self.defaults, self.state, self.param_groups = {}, {}, []
+        for group in groups:
+            # No optimizer has a parameter in two groups, though one group may have it twice.
+            made = {param_id: torch.empty(shapes.get(param_id, ()), device="meta") for param_id in group["params"]}
+            self.param_groups.append({"params": [made[param_id] for param_id in group["params"]]})

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import sys
 import traceback
 
 import click
@@ -59,18 +60,14 @@ def print_problems(problems, sound="The checkpoint is sound."):
         problems (list[Problem]): the problems.
         sound (str): what to print if there are none.
     """
-    from rich.console import Console
-
-    console = Console()
+    console = _console()
     for problem in problems:
         console.print(f"- {problem}", style="red", markup=False, highlight=False, soft_wrap=True)
     console.print(f"{len(problems)} problem{'' if len(problems) == 1 else 's'}" if problems else sound)
 
 
 def _print_summary(found, problems):
-    from rich.console import Console
-
-    console = Console()
+    console = _console()
     rows = [(file["name"], file["role"], _number(file["bytes"]), _number(file["ids"], "")) for file in found["files"]]
     console.print(_table("files", ("file", "holds", "bytes", "ids"), rows))
     rows = [
@@ -88,7 +85,7 @@ def _print_summary(found, problems):
 
 
 def _print_parameter(found, problems):
-    from rich.console import Console
+    from ..checkpoint_io.optimizer_restore.errors import shown
 
     name = f" ({found['name']})" if found["name"] else ""
     title = f"parameter {found['id']}{name}, group {found['group']}, {found['file'] or 'without state'}"
@@ -96,10 +93,18 @@ def _print_parameter(found, problems):
         (value["key"], value["kind"], str(tuple(value["shape"])) if "shape" in value else repr(value["value"]))
         for value in found["state"]
     ]
-    console = Console()
-    console.print(title, markup=False, highlight=False, soft_wrap=True)
+    console = _console()
+    console.print(shown(title, limit=10_000), markup=False, highlight=False, soft_wrap=True)
     console.print(_table(None, ("name", "kind", "shape or value"), rows))
     print_problems([problem for problem in problems if problem.param_id == found["id"]], "No problem with it.")
+
+
+def _console():
+    from rich.console import Console
+
+    # A terminal that knows few characters is shown the others as numbers.
+    sys.stdout.reconfigure(errors="backslashreplace")
+    return Console()
 
 
 def _table(title, columns, rows):
@@ -107,12 +112,15 @@ def _table(title, columns, rows):
     from rich.table import Table
     from rich.text import Text
 
+    from ..checkpoint_io.optimizer_restore.errors import shown
+
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False)
     for column in columns:
         numbers = column in ("bytes", "ids", "parameters")
         table.add_column(column, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(str(cell)) for cell in row))
+        # Names and values come out of the file: nothing of them may steer the terminal.
+        table.add_row(*(Text(shown(str(cell), limit=10_000)) for cell in row))
     return table
 
 

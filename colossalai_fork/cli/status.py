@@ -2,13 +2,22 @@
 
 import importlib.metadata
 import itertools
+import re
 
 import click
+
+# Known faults of torch.load(weights_only=True), and the first version without them.
+FAULTS = {
+    "CVE-2025-32434": ((2, 6), "a file can run code"),
+    "CVE-2026-24747": ((2, 10), "a file can change memory that is not its own"),
+}
 
 
 @click.command()
 def status():
     """Tell whether the overlay fits the installed ColossalAI.
+
+    Warns about a torch whose weights_only loading has known faults; SECURITY.md says when that matters.
 
     Exit status: 0 if apply() would work (or has nothing to do), 1 if it would refuse.
     """
@@ -35,6 +44,8 @@ def status():
             table.add_row(Text(f"{row.state}{detail}", styles.get(row.state, "red")), row.symbol.partition(":")[2])
         table.add_section()
     console.print(table)
+    for text in _warnings(_version("torch")):
+        console.print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
 
     refused = [row for row in rows if row.state in (State.UNKNOWN, State.MISSING)]
     for row in refused:
@@ -48,6 +59,16 @@ def status():
     console.print(
         f"apply() would put in {count} of {len(rows)} functions{rest}." if count else "All of them are ours already."
     )
+
+
+def _warnings(version):
+    found = re.match(r"(\d+)\.(\d+)", version)
+    for name, (fixed, what) in FAULTS.items():
+        if found and tuple(map(int, found.groups())) < fixed:
+            yield (
+                f"Warning: torch {version} has {name}: with torch.load(weights_only=True) {what}. Do not allow classes by "
+                f"torch.serialization.add_safe_globals for files that you do not trust, or use torch {fixed[0]}.{fixed[1]}."
+            )
 
 
 def _version(distribution):

@@ -1,6 +1,7 @@
 """The command line, without what the commands do."""
 
 import importlib
+import re
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ from click.testing import CliRunner
 
 import colossalai_fork
 from colossalai_fork import cli
+from colossalai_fork.cli import status
 from colossalai_fork.overlay.inspection import State, Status
 
 
@@ -46,6 +48,24 @@ def test_status_of_a_colossalai_that_does_not_fit(monkeypatch, state):
     assert result.exit_code == 1
     assert detail in result.output
     assert "apply() would refuse: 1 of 2 functions" in result.output
+
+
+@pytest.mark.parametrize(
+    "version, faults",
+    [
+        ("2.5.1+cu124", {"CVE-2025-32434", "CVE-2026-24747"}),
+        ("2.6.0", {"CVE-2026-24747"}),
+        ("2.9.1", {"CVE-2026-24747"}),
+        ("2.10.0", set()),
+        ("2.13.0", set()),
+        ("(not installed)", set()),
+    ],
+)
+def test_status_warns_about_a_torch_whose_weights_only_loading_has_known_faults(monkeypatch, version, faults):
+    monkeypatch.setattr(status, "_version", lambda distribution: version)
+    result = run_status(monkeypatch, Status("colossalai.a:save", "colossalai/a.py", State.ALREADY_FIXED, "", "series"))
+    assert result.exit_code == 0
+    assert set(re.findall(r"CVE-\d+-\d+", result.output)) == faults
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)

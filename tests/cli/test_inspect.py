@@ -1,6 +1,9 @@
 """``colossalai-fork inspect``."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -126,3 +129,63 @@ def test_no_byte_of_a_large_tensor_is_read(tmp_path):
     for options in ((), ("--json",), ("--param", 0)):
         assert inspect(*options, tmp_path / "optimizer.bin").exit_code == 0
     assert 0 < sources.bytes_read() - before < 100_000
+
+
+def test_a_path_that_does_not_exist(tmp_path):
+    assert inspect(tmp_path / "nothing").exit_code == 2
+
+
+def test_an_id_in_two_groups(tmp_path):
+    state_dict = adam().state_dict()
+    state_dict["param_groups"][1]["params"] = [0]
+    torch.save(state_dict, tmp_path / "optimizer.bin")
+    result = inspect(tmp_path / "optimizer.bin")
+    assert result.exit_code == 1 and "parameter id 0: the id stands for two different parameters" in result.output
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_tensor_without_data(tmp_path, nested):
+    state_dict = adam().state_dict()
+    tensor = torch.ones(2, 3, device="meta")
+    state_dict["state"][0]["exp_avg"] = [tensor] if nested else tensor
+    torch.save(state_dict, tmp_path / "optimizer.bin")
+    result = inspect(tmp_path / "optimizer.bin")
+    assert result.exit_code == 1 and "on the meta device" in result.output
+
+
+TEXTS = {
+    "markup": "[/foo] [red]",
+    "half a character": "\ud800",
+    "escape": "\x1b]0;title\x07\x1b[31m",
+    "unicode": "\u00e9\u6f22",
+}
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_texts_of_any_kind_are_printed(tmp_path, text, encoding):
+    """In the settings of a group, a state's name and a problem; on a terminal that knows few characters, too."""
+    state_dict = adam().state_dict()
+    state_dict["param_groups"][0]["note"] = text
+    state_dict["state"][0][text] = torch.ones(2, 3)
+    state_dict["state"][text] = {}
+    state_dict["state"][0]["exp_avg"] = torch.ones(7)
+    torch.save(state_dict, tmp_path / "optimizer.bin")
+    script = "from colossalai_fork.cli import main; main()"
+    result = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script, "inspect", str(tmp_path / "optimizer.bin")],
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+    )
+    assert result.returncode == 1 and b"Traceback" not in result.stderr, result.stderr
+    assert result.stdout.decode(encoding).replace("\n", "").isprintable()
+
+
+def test_a_name_of_a_file_is_printed(checkpoint, shard):
+    (index,) = checkpoint.glob("*.json")
+    name = "[foo]\x1b[31m.bin"
+    shard.rename(checkpoint / name)
+    index.write_text(index.read_text().replace(shard.name, json.dumps(name)[1:-1]))
+    result = inspect(checkpoint)
+    assert result.exit_code == 0, result.output
+    assert "[foo]\\x1b" in result.output and result.output.replace("\n", "").isprintable()

@@ -94,7 +94,7 @@ def test_the_fuzzer_sees_an_optimizer_that_is_changed(monkeypatch):
 
 
 def test_the_fuzzer_sees_an_inspection_that_fails(monkeypatch):
-    monkeypatch.setattr(inspect, "_groups", _stumbles)
+    monkeypatch.setattr(inspect, "_print_summary", _stumbles)
     assert any(why.startswith("inspect: Traceback") for _, _, why in run(range(8), seed=0).failures)
 
 

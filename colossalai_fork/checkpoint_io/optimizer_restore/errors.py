@@ -28,13 +28,14 @@ UNCHANGED = "The optimizer is unchanged."
 REBUILD = "Build the model and the optimizer as they were when the checkpoint was saved, or load another checkpoint."
 
 
-def shown(value: Any, limit: int = MAX_TEXT) -> Any:
+def shown(value: Any, limit: int = MAX_TEXT, lines: bool = False) -> Any:
     """
     Make something that was found in a checkpoint fit for a message.
 
     Args:
         value (Any): A parameter id, a state key, a shape, a type name, anything.
         limit (int, optional): The longest text. Defaults to 200 characters.
+        lines (bool, optional): Whether the text may have several lines.
 
     Returns:
         Any: The value itself if it is a number or a short sequence of numbers; otherwise a short text that can be printed.
@@ -51,8 +52,10 @@ def shown(value: Any, limit: int = MAX_TEXT) -> Any:
         text = value if isinstance(value, str) else repr(value)
     except Exception:
         text = "a {}".format(type(value).__name__)
-    text = "".join(each if each.isprintable() or each == "\n" else ascii(each)[1:-1] for each in text[: limit + 1])
-    return text if len(text) <= limit else text[:limit] + "..."
+    text = text if len(text) <= limit else text[:limit] + "..."
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() or (lines and each == "\n") else ascii(each)[1:-1] for each in text)
 
 
 class Problem:
@@ -83,7 +86,7 @@ class Problem:
         remedy: Optional[str] = None,
         missing: bool = False,
     ) -> None:
-        self.text = shown(text, MAX_MESSAGE)
+        self.text = shown(text, MAX_MESSAGE, lines=True)
         self.damaged = damaged
         self.file = None if file is None else shown(str(file), MAX_MESSAGE)
         self.param_id = shown(param_id)

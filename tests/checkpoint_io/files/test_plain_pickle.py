@@ -336,6 +336,13 @@ def test_nesting_has_a_limit():
         loads(pickle.dumps(nest(MAX_NESTING + 1)))
 
 
+def test_only_a_class_makes_objects_without_a_call():
+    """Found by the fuzzer."""
+    assert loads(name("collections", "OrderedDict") + b")\x81.") == {}
+    with pytest.raises(PickleError, match="no class"):
+        loads(name("_codecs", "encode") + b"(" + text("a") + text("latin1") + b"t\x81.")
+
+
 @pytest.mark.parametrize(
     "data", [b"\x80\x04\x95" + struct.pack("<Q", 3) + b"N.", b"\x80\x06N."], ids=["frame", "protocol"]
 )

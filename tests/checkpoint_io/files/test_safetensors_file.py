@@ -176,6 +176,8 @@ def test_bytes_in_bytes_in_bytes_are_refused(tmp_path):
 
 HEADERS = {
     "empty": (b"", b""),
+    "half a character": (b'{"\\ud800": %s}' % json.dumps(entry()).encode(), bytes(8)),
+    "half a character in metadata": (b'{"__metadata__": {"a": "\\udfff"}}', b""),
     "no object": (b"[]", b""),
     "not unicode": (b'{"\xff": 1}', b""),
     "cut": (b'{"a": ', b""),

@@ -296,6 +296,10 @@ def changed_ends(data):
     yield "size", data[: first + 20] + struct.pack("<II", 1 << 30, 1 << 30) + data[first + 28 :]
     yield "full size", data[: first + 20] + b"\xff" * 8 + data[first + 28 :]
     yield "checksum", data[: first + 16] + b"abcd" + data[first + 20 :]
+    # Torch reads nothing of such a record. Found by the fuzzer, like the next one.
+    yield "folder", data[: first + 38] + b"\x10" + data[first + 39 :]
+    if b"PK\x06\x07" in data:
+        yield "disks", data[: end - 4] + bytes(4) + data[end:]
     yield "name", data[: first + 46] + b"X" + data[first + 47 :]
     yield "local name", data[:30] + b"X" + data[31:]
     yield "local signature", b"PK\x03\x05" + data[4:]

@@ -12,9 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..containers import leaves
-from ..errors import Problem
+from ..errors import Problem, shown
 from .manifest import ANEW
-from .plain_pickle import shown
 from .saved_state import REWRITE, SavedShard, SavedState
 from .saved_tensor import SavedTensor
 from .sources import FileSource, UnreadableFileError

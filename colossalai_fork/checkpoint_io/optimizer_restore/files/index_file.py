@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 from typing import Any, Dict, List, Tuple, Union
 
-from ..errors import Problem
-from .plain_pickle import shown
+from ..errors import Problem, shown
 from .sources import FileSource, UnreadableFileError
 
 __all__ = ["REWRITE", "is_sharded", "normalised_id", "path_inside", "read_index"]

@@ -15,8 +15,7 @@ import json
 import os
 from typing import Any, Dict, List, NamedTuple, Optional
 
-from ..errors import Problem
-from .plain_pickle import shown
+from ..errors import Problem, shown
 from .sources import FileSource, UnreadableFileError
 
 __all__ = ["FORMAT", "MANIFEST", "VERSION", "FileRecord", "Manifest", "altered_sizes", "read_manifest"]

@@ -6,8 +6,9 @@ from typing import Any, Callable, Dict, Optional, Tuple
 import torch
 from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 
+from ..errors import shown
 from .constructors import find_plain
-from .plain_pickle import LEAVES, Global, Opaque, PickleError, PlainUnpickler, shown
+from .plain_pickle import LEAVES, Global, Opaque, PickleError, PlainUnpickler
 from .saved_tensor import SavedTensor
 
 __all__ = ["SavedStorage", "StorageKind", "TensorUnpickler", "allowed_by_user", "checked_layout"]

@@ -5,6 +5,7 @@ What a pickle can make this interpreter do is bounded by the pickle's own length
 of nesting, memo indices, and the number of ways to reach an object, which is what walking the result takes.
 """
 
+import re
 import struct
 from argparse import Namespace
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -13,6 +14,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 
+from ..errors import shown
 from .sources import UnreadableFileError
 
 __all__ = [
@@ -25,7 +27,6 @@ __all__ = [
     "BUILDERS",
     "LEAVES",
     "MAX_NESTING",
-    "shown",
 ]
 
 MAX_NESTING = 100
@@ -43,12 +44,6 @@ class PickleError(UnreadableFileError):
 
 class EndOfPickle(PickleError):
     """The bytes end before the pickle does."""
-
-
-def shown(value: Any) -> str:
-    """Return what comes from a file, fit for a message: short, and without characters that mean anything to a terminal."""
-    text = value if isinstance(value, str) else repr(value)
-    return ascii(text[:120])[1:-1] + ("..." if len(text) > 120 else "")
 
 
 class LeftOut(Exception):
@@ -94,6 +89,8 @@ class Opaque:
 _DICTS = (dict, OrderedDict, defaultdict, Counter)
 _PLAIN_KEYS = frozenset((str, bytes, bool, type(None)))
 _ODD_KEYS = frozenset((int, float, torch.dtype, torch.device))
+# How the functions among the constructors are called.
+_FUNCTION = re.compile(r"\b(_\w+|encode|scalar|array)$")
 _INT32 = struct.Struct("<i").unpack_from
 _UINT16 = struct.Struct("<H").unpack_from
 _UINT32 = struct.Struct("<I").unpack_from
@@ -437,6 +434,12 @@ def _reduce(it: PlainUnpickler) -> None:
         raise PickleError("a pickle in it calls something that is no constructor")
 
 
+def _new_object(it: PlainUnpickler) -> None:
+    if type(it.stack[-2]) is Global and _FUNCTION.search(it.stack[-2].name):
+        raise PickleError("a pickle in it makes an object of something that is no class")
+    _reduce(it)
+
+
 def _build(it: PlainUnpickler) -> None:
     state = it.stack.pop()
     target = it.stack[-1]
@@ -518,7 +521,7 @@ for _opcode, _handler in {
     b"c": _global,
     b"\x93": _stack_global,
     b"R": _reduce,
-    b"\x81": _reduce,
+    b"\x81": _new_object,
     b"b": _build,
     b"Q": _persistent,
     b"q": _put(1),

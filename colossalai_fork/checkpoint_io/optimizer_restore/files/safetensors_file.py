@@ -10,9 +10,10 @@ from typing import Any, Dict, List, Tuple
 
 import torch
 
+from ..errors import shown
 from .opened import Opened, collector_paused
 from .pickled_tensors import TensorUnpickler
-from .plain_pickle import PickleError, shown
+from .plain_pickle import PickleError
 from .saved_tensor import SavedTensor, contiguous_stride
 from .sources import FileSource, UnreadableFileError
 from .torch_file import storage_of_bytes
@@ -86,13 +87,18 @@ def _read_header(source: FileSource) -> Tuple[Dict[str, Any], int]:
     if not text.startswith(b"{"):
         raise _damaged("its header does not begin as it should")
     try:
-        header = json.loads(text.decode("utf-8"), object_pairs_hook=_without_duplicates)
+        header = json.loads(text.decode("utf-8"), object_pairs_hook=_checked_names)
     except (ValueError, RecursionError) as error:
         raise _damaged("its header is not readable: {}".format(shown(str(error))))
     return header, 8 + length
 
 
-def _without_duplicates(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
+def _checked_names(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
+    for name, value in pairs:
+        # JSON may spell out halves of characters; nobody else takes them for text.
+        name.encode()
+        if type(value) is str:
+            value.encode()
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("it holds a name twice")

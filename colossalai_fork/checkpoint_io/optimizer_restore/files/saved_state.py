@@ -9,10 +9,9 @@ import re
 from pathlib import Path
 from typing import Any, Callable, Collection, Dict, Iterator, List, Mapping, Optional, Set, Union
 
-from ..errors import Problem
+from ..errors import Problem, shown
 from .index_file import REWRITE, is_sharded, normalised_id, path_inside, read_index
 from .manifest import Manifest, altered_sizes, read_manifest
-from .plain_pickle import shown
 from .reading import plain
 from .safetensors_file import open_safetensors_file
 from .sources import UnreadableFileError
@@ -348,7 +347,11 @@ def checked_groups(groups: Any, source: str, problems: List[Problem]) -> Optiona
             wrong = [item for item in group["params"] if isinstance(item, bool) or not isinstance(item, int)]
             if wrong:
                 text = "parameter group {} lists ids that are not integers".format(position)
-                problems.append(Problem(text, file=source, expected="integers", found=", ".join(map(shown, wrong[:3]))))
+                problems.append(
+                    Problem(
+                        text, file=source, expected="integers", found=", ".join(str(shown(item)) for item in wrong[:3])
+                    )
+                )
                 sound = False
     return [dict(group) for group in groups] if sound else None
 

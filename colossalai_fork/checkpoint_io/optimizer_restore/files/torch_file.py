@@ -14,9 +14,10 @@ from typing import Any, Dict, Optional, Tuple
 
 import torch
 
+from ..errors import shown
 from .opened import Opened, collector_paused
 from .pickled_tensors import SavedStorage, StorageKind, TensorUnpickler
-from .plain_pickle import EndOfPickle, LeftOut, PickleError, shown
+from .plain_pickle import EndOfPickle, LeftOut, PickleError
 from .sources import FileSource, MemorySource, UnreadableFileError, Window, bytes_read
 from .tensor_shortcut import TensorShortcut
 from .zip_directory import Record, most_content, read_directory

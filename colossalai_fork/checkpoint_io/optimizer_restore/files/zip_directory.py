@@ -18,8 +18,9 @@ __all__ = ["Record", "read_directory", "most_content"]
 _END = struct.Struct("<4s4H2LH")
 _END_64_LOCATOR = struct.Struct("<4sLQL")
 _END_64 = struct.Struct("<4sQ2H2L4Q")
-# Signature, versions, flags, method, time and date, checksum, two sizes, three lengths, disk, attributes, offset.
-_ENTRY = struct.Struct("<4s4x2H4x3L3HH6xL")
+# Signature, versions, flags, method, time and date, checksum, two sizes, three lengths, disk, attributes (of which the first
+# two bytes say nothing of folders), offset.
+_ENTRY = struct.Struct("<4s4x2H4x3L3HH2xLL")
 _LOCAL = struct.Struct("<4s2x2H4x3L2H")
 _DEFLATED = 8
 _STREAMED = 0x8  # sizes and checksum follow the data
@@ -29,6 +30,7 @@ _OTHER_FLAGS = 0xFFFF & ~(_STREAMED | _UTF8 | 0x6)  # bits 1 and 2 tell how hard
 _OFFSET = operator.itemgetter(6)
 # Local headers by the length of the name, as torch.save writes them: sizes and checksum are elsewhere.
 _USUAL_HEADERS = [b"PK\x03\x04\x00\x00" + struct.pack("<H18xH", _USUAL_FLAGS, length) for length in range(256)]
+_FOLDER = 0x10
 _FULL_16, _FULL_32 = 0xFFFF, 0xFFFFFFFF
 
 # Behind the folder's name. Hidden records hold facts about the archive, which nothing here depends on.
@@ -104,7 +106,7 @@ def _find_directory(source: Any) -> Tuple[int, int, int]:
 
 def _read_end_64(source: Any, locator: bytes, locator_at: int) -> Tuple[int, Tuple[int, int, int]]:
     _, disk, at, disks = _END_64_LOCATOR.unpack(locator)
-    if disk or disks > 1 or at + _END_64.size != locator_at:
+    if disk or disks != 1 or at + _END_64.size != locator_at:
         raise _damaged("its wide end is not where it belongs")
     end = _END_64.unpack(source.read_bytes(at, _END_64.size))
     signature, length, _, _, disk, first_disk, count_here, count, size, offset = end
@@ -124,13 +126,16 @@ def _read_entries(directory: bytes, count: int) -> List[_Entry]:
     while at < total:
         if at + fixed > total:
             raise _damaged("its directory is cut short")
-        (signature, flags, method, checksum, packed, size, name_length, extra, comment, disk, offset) = unpack(
-            directory, at
+        (signature, flags, method, checksum, packed, size, name_length, extra, comment, disk, attributes, offset) = (
+            unpack(directory, at)
         )
         if signature != b"PK\x01\x02" or comment or disk or flags & _OTHER_FLAGS:
             raise _damaged("its directory is damaged")
         at += fixed
         name = directory[at : at + name_length]
+        if attributes & _FOLDER and name[-1:] != b"/":
+            # Torch reads nothing of it, and leaves in memory what was there.
+            raise _damaged("its directory calls a record a folder")
         at += name_length
         if extra:
             packed, size, offset = _widened(directory[at : at + extra], packed, size, offset)
