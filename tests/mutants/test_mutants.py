@@ -197,7 +197,6 @@ def test_mutant_is_caught(run, sound_outcomes, mutant, catch):
     faulty = run(catch, mutant, max(DEADLINE_OF_HANGING, 5 * seconds) if mutant.hangs else DEADLINE)
     assert faulty.status is not Status.BROKEN, faulty.describe()
     assert faulty.status is Status.VIOLATED, f"{catch} does not notice this: {mutant.name}"
-    assert all("ContractViolation" in rank.text or rank.status is not Status.VIOLATED for rank in faulty.ranks)
 
 
 def test_there_are_enough_mutants():
