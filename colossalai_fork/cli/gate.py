@@ -15,6 +15,8 @@ class NoJudgement(click.ClickException):
     exit_code = 2
 
 
+#: Characters of a temporary directory in which multiprocessing can still make its sockets.
+LONGEST = 70
 EXTRA = "this command needs more packages: python -m pip install 'colossalai-fork[gate]'"
 
 
@@ -139,6 +141,12 @@ def _prepared(overlay, classes, processes, device, reports, baseline, jobs, file
 
 
 def _temporary_directory():
+    directory = tempfile.gettempdir()
+    if len(directory) > LONGEST:
+        raise NoJudgement(
+            f"the path of the temporary directory {directory} is too long for sockets: "
+            f"let TMPDIR name one of at most {LONGEST} characters"
+        )
     try:
         with tempfile.TemporaryFile() as file:
             file.write(bytes(65536))

@@ -6,6 +6,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import pytest
@@ -173,8 +174,8 @@ def test_modules_that_lie_around_take_no_places(tmp_path):
 
 
 def test_a_full_disk_is_no_judgement(tmp_path):
-    full = tmp_path / "full"
-    full.mkdir()
+    # Not below tmp_path, whose name may be too long for sockets.
+    full = pathlib.Path(tempfile.mkdtemp(prefix="full-"))
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", full], capture_output=True)
     if mounted.returncode:
         pytest.skip("may not mount a small file system")
@@ -184,6 +185,14 @@ def test_a_full_disk_is_no_judgement(tmp_path):
         assert done.returncode == 2 and "No space left on device" in report["because"][0], done.stdout
     finally:
         subprocess.run(["umount", "-l", full], check=True)
+        full.rmdir()
+
+
+def test_a_temporary_directory_with_a_long_name_is_no_judgement(tmp_path):
+    long = tmp_path / ("long" * 20)
+    long.mkdir()
+    done, _ = gate(tmp_path, module(tmp_path, keep_all=True), TMPDIR=str(long))
+    assert done.returncode == 2 and "too long for sockets" in done.stdout
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="looks for the processes in /proc")

@@ -7,7 +7,7 @@ from ..plugin import ESSENTIAL
 from ..workers.outcomes import KitFailure
 from .checkpoint_files import LAYOUTS
 
-#: What ``Booster`` and ``CheckpointIO`` call with every argument that ColossalAI's own class has.
+#: What ``Booster`` and ``CheckpointIO`` call.
 CALLED = (
     "load_optimizer",
     "save_optimizer",
@@ -137,8 +137,10 @@ def wrong_signatures(cls):
         calls = inspect.signature(getattr(CheckpointIO, name))
         try:
             own = inspect.signature(method)
-            own.bind(*[None for each in calls.parameters.values() if each.default is each.empty])
-            own.bind(None, **{each: None for each in list(calls.parameters)[1:]})
+            # What has no default is passed by position, whatever a class calls it, and the rest by name.
+            parameters = list(calls.parameters.values())
+            required = [None for each in parameters if each.default is each.empty]
+            own.bind(*required, **{each.name: each.default for each in parameters if each.default is not each.empty})
         except TypeError as error:
             lines.append(
                 f"{cls.__name__}.{name}{own} has a wrong signature ({error}): ColossalAI calls it as {name}{calls}"
