@@ -19,8 +19,8 @@ def inspect(checkpoint):
     from rich.console import Console
 
     from ..checkpoint_io.optimizer_restore.destination import Destination
-    from ..checkpoint_io.optimizer_restore.files.sources import UnreadableFileError
     from ..checkpoint_io.optimizer_restore.files.saved_state import is_sharded, open_sharded, open_unsharded
+    from ..checkpoint_io.optimizer_restore.files.sources import UnreadableFileError
     from ..checkpoint_io.optimizer_restore.validation import validate
 
     sharded, path = is_sharded(checkpoint)

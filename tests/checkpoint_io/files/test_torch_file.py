@@ -13,20 +13,24 @@ import numpy
 import pytest
 import torch
 from guarded import MEGABYTE, guarded
-from hostile_files import archive, bomb, call, integer, legacy, name, pickled, rewritten, tensor, text
+from hostile_files import archive, bomb, call, legacy, name, pickled, rewritten, tensor, text
 
 from colossalai_fork.checkpoint_io.optimizer_restore.files.reading import UnreadableFileError, plain
 from colossalai_fork.checkpoint_io.optimizer_restore.files.saved_tensor import SavedTensor
 from colossalai_fork.checkpoint_io.optimizer_restore.files.torch_file import open_torch_file
 
-DTYPES = [
-    getattr(torch, dtype)
-    for dtype in (
-        "float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 bool complex64 complex128 uint16 uint32 uint64 "
-        "float8_e4m3fn float8_e5m2"
-    ).split()
-    if hasattr(torch, dtype)
-]
+DTYPES = (
+    "float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 bool complex64 complex128 uint16 uint32 uint64 "
+    "float8_e4m3fn float8_e5m2"
+).split()
+
+
+def require_saving(dtype):
+    """Skip where torch itself has no such dtype, or does not save it."""
+    try:
+        torch.save(torch.empty(1, dtype=getattr(torch, dtype)), io.BytesIO())
+    except (AttributeError, KeyError):
+        pytest.skip(f"torch {torch.__version__} cannot save {dtype}")
 
 
 def content_of(path):
@@ -55,8 +59,10 @@ def bytes_of(tensor):
 
 
 @pytest.mark.parametrize("zip_format", [True, False], ids=["zip", "legacy"])
-@pytest.mark.parametrize("dtype", DTYPES, ids=lambda value: value if isinstance(value, str) else type(value).__name__)
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_every_dtype_and_layout_of_a_tensor(tmp_path, dtype, zip_format):
+    require_saving(dtype)
+    dtype = getattr(torch, dtype)
     whole = (torch.arange(60) % 7).to(dtype).view(5, 4, 3)
     content = {
         0: {"whole": whole, "transposed": whole.transpose(0, 2), "strided": whole[::2, 1:, :]},
@@ -126,7 +132,11 @@ def test_what_cannot_be_copied_says_why(tmp_path, reason):
     assert reason in refused(path)
 
 
-@pytest.mark.parametrize("value", [torch.eye(3).to_sparse(), torch.ones(2, dtype=torch.complex64).conj()], ids=lambda value: value if isinstance(value, str) else type(value).__name__)
+@pytest.mark.parametrize(
+    "value",
+    [torch.eye(3).to_sparse(), torch.ones(2, dtype=torch.complex64).conj()],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
 def test_what_only_torch_can_make_is_left_to_it(tmp_path, value):
     path = tmp_path / "file.bin"
     torch.save({0: {"a": value, "b": torch.ones(3)}}, path)

@@ -1,10 +1,10 @@
 """Tensors in pickles: made into :class:`SavedTensor`, and checked against the bytes that they claim to lie in."""
 
-from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from math import prod
 from typing import Any, Callable, Dict, Optional, Tuple
 
 import torch
+from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 
 from .constructors import find_plain
 from .plain_pickle import LEAVES, Global, Opaque, PickleError, PlainUnpickler, shown
