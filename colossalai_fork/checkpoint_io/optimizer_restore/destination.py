@@ -16,6 +16,8 @@ __all__ = ["Destination", "SomeParameters", "check_group_sizes", "require_booste
 
 def unwrapped(optimizer: Any) -> Any:
     """
+    Take the torch optimizer out of a boosted one.
+
     Args:
         optimizer (Union[Optimizer, OptimizerWrapper]): An optimizer, boosted or not.
 
@@ -27,6 +29,8 @@ def unwrapped(optimizer: Any) -> Any:
 
 def require_boosted(optimizer: Any, kind: Type[OptimizerWrapper] = OptimizerWrapper) -> None:
     """
+    Refuse an optimizer that Booster has not made for a class.
+
     Args:
         optimizer (Any): What a checkpoint IO class was given.
         kind (Type[OptimizerWrapper], optional): What Booster makes of optimizers for that class.
@@ -76,6 +80,8 @@ class Destination:
 
     def state_of(self, param: Any) -> Mapping[str, Any]:
         """
+        Look at the state of a parameter.
+
         Args:
             param (torch.Tensor): One of the parameters.
 
@@ -101,6 +107,8 @@ class Destination:
 
     def for_local_state(self) -> "Destination":
         """
+        Give the destination that state already cut to this rank's part is validated against.
+
         Returns:
             Destination: The same optimizer, for state that has been cut to what this rank keeps.
         """
@@ -108,6 +116,8 @@ class Destination:
 
     def state_dtype(self, param: Any) -> torch.dtype:
         """
+        Tell the dtype that the state of a parameter has.
+
         Args:
             param (torch.Tensor): One of the optimizer's parameters.
 
@@ -118,6 +128,8 @@ class Destination:
 
     def placement(self, param: Any) -> Placement:
         """
+        Tell which part of a parameter's saved state this rank keeps.
+
         Args:
             param (torch.Tensor): One of the optimizer's parameters.
 

@@ -120,6 +120,8 @@ class Plan:
 
 def opened(shard: SavedShard) -> Dict[Any, Any]:
     """
+    Give the states of a shard.
+
     Args:
         shard (SavedShard): A shard that validation has opened before.
 
@@ -138,6 +140,8 @@ def opened(shard: SavedShard) -> Dict[Any, Any]:
 
 def everything_in(shards: List[SavedShard]) -> Dict[int, Tuple[Any, Placement]]:
     """
+    Make targets for all that some shards hold.
+
     Args:
         shards (List[SavedShard]): Shards that can be opened.
 

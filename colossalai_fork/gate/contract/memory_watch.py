@@ -74,13 +74,3 @@ def _memory(process):
     with open(f"/proc/{process}/status") as status:
         fields = dict(line.split(":", 1) for line in status)
     return tuple(int(fields[name].split()[0]) * 1024 for name in ("RssAnon", "RssFile"))
-
-
-def bytes_read():
-    """Bytes this process has asked the system to read so far.
-
-    Returns:
-        int: the bytes.
-    """
-    with open("/proc/self/io") as file:
-        return int(file.readline().split()[1])

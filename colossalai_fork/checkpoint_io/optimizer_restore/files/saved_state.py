@@ -67,6 +67,8 @@ class SavedShard:
     @classmethod
     def of_file(cls, path: str) -> "SavedShard":
         """
+        Make a shard of a file.
+
         Args:
             path (str): A file of states. It is opened when they are first asked for.
 
@@ -87,6 +89,8 @@ class SavedShard:
 
     def states(self) -> Dict[Any, Any]:
         """
+        Give the states, opening the file if it is not open yet.
+
         Returns:
             Dict[Any, Any]: State by parameter id, without copies of what another file holds.
 
@@ -161,6 +165,8 @@ class SavedState:
 
     def shards_with(self, ids: Collection[Any]) -> Iterator[SavedShard]:
         """
+        Find the shards that hold some parameters.
+
         Args:
             ids (Collection[Any]): Parameter ids.
 
