@@ -1,17 +1,24 @@
 """How a fault is put into the loaders, and how a table of faults says which contract cases must notice it.
 
-A mutant replaces lines of one function by others, in memory, inside the worker processes. It swaps the function's code
-and not the function, so it also reaches ColossalAI's own classes, which hold the very same functions. A mutant whose
-lines are no longer there fails loudly: whoever rewrites the function decides what the same fault looks like now.
+A mutant puts another behaviour in the place of one function, in memory, inside the worker processes: a function of the
+mutant's own around the original (:func:`fault`), or the original with other lines (:func:`mutant`). It swaps the
+function's code and not the function, so it also reaches ColossalAI's own classes, which hold the very same functions. A
+mutant whose function or lines are no longer there fails loudly: whoever rewrites the function decides what the same
+fault looks like now.
 """
 
 import contextlib
 import dataclasses
+import functools
 import importlib
 import importlib.util
 import inspect
 import textwrap
-from typing import Any, Dict, Tuple
+import types
+from typing import Any, Callable, Dict, Optional, Tuple
+
+#: A global variable of the module of the function that is changed.
+_MUTANT = "__mutant__"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,19 +47,21 @@ class Mutant:
         name (str): what is wrong.
         module (str): name of a module below colossalai_fork.checkpoint_io.
         function (str): the function's qualified name there.
-        old (str): a piece of its source that occurs once.
-        new (str): what takes its place.
         catches (Tuple[Catch, ...]): cases, each of which must fail.
         hangs (bool): whether a rank then waits for what never comes.
+        old (str): a piece of its source that occurs once.
+        new (str): what takes its place.
+        instead (Optional[Callable]): what is called instead, with the original in front of the arguments.
     """
 
     name: str
     module: str
     function: str
-    old: str
-    new: str
     catches: Tuple[Catch, ...]
     hangs: bool = False
+    old: str = ""
+    new: str = ""
+    instead: Optional[Callable] = None
 
     @contextlib.contextmanager
     def applied(self):
@@ -66,11 +75,18 @@ class Mutant:
         """
         function, mutated = self._function(), self._mutated()
         original = function.__code__
+        if self.instead is not None:
+            copy = types.FunctionType(
+                original, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+            )
+            copy.__kwdefaults__ = function.__kwdefaults__
+            function.__globals__[_MUTANT] = functools.partial(self.instead, copy)
         function.__code__ = mutated
         try:
             yield
         finally:
             function.__code__ = original
+            function.__globals__.pop(_MUTANT, None)
 
     def _function(self):
         found = _module(self.module)
@@ -81,11 +97,18 @@ class Mutant:
 
     def _mutated(self):
         function = self._function()
+        if self.instead is not None:
+            closes_over = "\n    ".join(function.__code__.co_freevars)
+            source = f"def {function.__name__}(*arguments, **options):\n    {closes_over}\n"
+            source += f"    return {_MUTANT}(*arguments, **options)\n"
+            return self._compiled(function, source)
         source = textwrap.dedent(inspect.getsource(function))
         if source.count(self.old) != 1:
             raise LookupError(f"{self.module}.{self.function} has {source.count(self.old)} times: {self.old}")
         # Decorators belong to the object around the function, which stays.
-        body = source[source.index("def ") :].replace(self.old, self.new)
+        return self._compiled(function, source[source.index("def ") :].replace(self.old, self.new))
+
+    def _compiled(self, function, body):
         # In a class, because super() closes over it.
         body = "class Mutated:\n" + textwrap.indent(body, "    ")
         names = {}
@@ -148,7 +171,27 @@ def together(method, layout="torch-sharded", but="", **arguments):
     return everywhere(method, layout, f"General {but}", **arguments)
 
 
+def fault(place, *catches, hangs=False):
+    """Make a mutant of a function that is to be called instead of ``module:function``, and gets it in front.
+
+    Args:
+        place (str): the module and the function's qualified name.
+        catches (List[Catch]): as :func:`where` makes them.
+        hangs (bool): see :class:`Mutant`.
+
+    Returns:
+        Callable: the decorator, which gives the mutant the function's name.
+    """
+
+    def decorate(instead):
+        module, function = place.split(":")
+        every = tuple(each for some in catches for each in some)
+        return Mutant(instead.__name__.replace("_", " ").strip(), module, function, every, hangs, instead=instead)
+
+    return decorate
+
+
 def mutant(name, place, old, new, *catches, hangs=False):
-    """A mutant of ``module:function``; each of the catches is a list, as :func:`where` makes it."""
+    """A mutant of lines of ``module:function``; the catches are lists, as :func:`where` makes them."""
     module, function = place.split(":")
-    return Mutant(name, module, function, old, new, tuple(each for some in catches for each in some), hangs)
+    return Mutant(name, module, function, tuple(each for some in catches for each in some), hangs, old, new)

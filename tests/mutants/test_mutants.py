@@ -18,6 +18,7 @@ from colossalai_fork.gate.configurations.moe import MoEContract
 from colossalai_fork.gate.configurations.real_models import LlamaContract, TiedMixtralContract
 from colossalai_fork.gate.configurations.torch_fsdp import TorchFSDPContract
 from colossalai_fork.gate.contract.cases import refusing
+from colossalai_fork.gate.contract.cases.own_loaders import OwnLoaderCases
 from colossalai_fork.gate.workers.outcomes import Status
 from colossalai_fork.gate.workers.worker import Call
 
@@ -144,6 +145,19 @@ class ExpertsWithoutZero(Mutated, MoEContract):
     world_size = 2
     zero = 0
     precision = "fp32"
+
+
+class ExpertsTensorParallelWithoutZero(Mutated, MoEContract):
+    """Two processes, all weights cut in two, which have rows and columns still."""
+
+    world_size = 2
+    tensor_parallel = 2
+    zero = 0
+    precision = "fp32"
+
+
+class OwnLoaders(Mutated, OwnLoaderCases, GeneralContract):
+    """A loader of somebody's own."""
 
 
 class TiedExperts(Mutated, TiedMixtralContract):
