@@ -1,9 +1,8 @@
 """What an IO class knows of the optimizer that it loads into."""
 
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Type
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import torch
-from colossalai.interface import OptimizerWrapper
 from torch.distributed import ProcessGroup
 from torch.optim import Optimizer
 
@@ -11,35 +10,7 @@ from .errors import Problem
 from .files.saved_state import SavedState
 from .placement import Placement, Replicated
 
-__all__ = ["Destination", "SomeParameters", "check_group_sizes", "require_boosted", "unwrapped"]
-
-
-def unwrapped(optimizer: Any) -> Any:
-    """
-    Take the torch optimizer out of a boosted one.
-
-    Args:
-        optimizer (Union[Optimizer, OptimizerWrapper]): An optimizer, boosted or not.
-
-    Returns:
-        Optimizer: The torch optimizer inside.
-    """
-    return optimizer.unwrap() if isinstance(optimizer, OptimizerWrapper) else optimizer
-
-
-def require_boosted(optimizer: Any, kind: Type[OptimizerWrapper] = OptimizerWrapper) -> None:
-    """
-    Refuse an optimizer that Booster has not made for a class.
-
-    Args:
-        optimizer (Any): What a checkpoint IO class was given.
-        kind (Type[OptimizerWrapper], optional): What Booster makes of optimizers for that class.
-
-    Raises:
-        AssertionError: If the optimizer is of another kind. Checkpoint IO classes have always raised that.
-    """
-    found = type(optimizer).__name__
-    assert isinstance(optimizer, kind), "expected a {} made by Booster.boost(), found {}".format(kind.__name__, found)
+__all__ = ["Destination", "SomeParameters", "check_group_sizes"]
 
 
 class Destination:
