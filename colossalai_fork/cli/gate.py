@@ -3,9 +3,20 @@
 import importlib.util
 import os
 import sys
+import tempfile
+import traceback
 
 import click
 
+
+class NoJudgement(click.ClickException):
+    """The gate cannot even begin."""
+
+    exit_code = 2
+
+
+#: Characters of a temporary directory in which multiprocessing can still make its sockets.
+LONGEST = 70
 EXTRA = "this command needs more packages: python -m pip install 'colossalai-fork[gate]'"
 
 
@@ -59,7 +70,7 @@ def _class_names(ctx, parameter, value):
     "--baseline",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False),
-    help="A JSON report whose violations are known: exactly these are let pass.",
+    help="A JSON report whose violations are known: exactly these, found as they are there, are let pass.",
 )
 @click.option(
     "--jobs",
@@ -67,41 +78,87 @@ def _class_names(ctx, parameter, value):
     metavar="N",
     help="Test processes at a time (more than one needs pytest-xdist).",
 )
+@click.option("--durations", is_flag=True, help="List the ten slowest cases.")
 @click.argument("files", nargs=-1, metavar="[TESTS]...", type=click.Path(exists=True))
-def gate(overlay, classes, processes, device, reports, baseline, jobs, files):
+def gate(overlay, classes, processes, device, reports, baseline, jobs, durations, files):
     """Hold checkpoint IO classes against the contract of loading an optimizer.
 
     Ends with a table of classes and contract points. TESTS are test modules that use the kit for classes of your own; by
     default the gate's own run, against the installed ColossalAI.
 
     Exit status: 0 if nothing is violated, or what a baseline knows and no more; 1 if something is, or if a known violation
-    has disappeared; 2 if the gate could not judge, because nothing ran or the kit itself failed.
+    has changed or disappeared; 2 if the gate could not judge, because nothing ran or something else than the class failed.
     """
-    if importlib.util.find_spec("pytest") is None:
-        raise click.ClickException(EXTRA)
-    from rich.console import Console
+    try:
+        selection, known = _prepared(overlay, classes, processes, device, reports, baseline, jobs, files)
+        from rich.console import Console
 
+        from ..gate.report.verdict import judge
+
+        # This very stream: what sys.stdout is while pytest runs is kept for the case that it breaks off.
+        code = judge(Console(file=sys.stdout), selection, reports, known, durations)
+    except (click.ClickException, SystemExit):
+        raise
+    except KeyboardInterrupt:
+        raise NoJudgement("interrupted") from None
+    except Exception as error:
+        traceback.print_exc()
+        raise NoJudgement(f"the gate itself failed: {type(error).__name__}: {error}") from error
+    raise SystemExit(code)
+
+
+def _prepared(overlay, classes, processes, device, reports, baseline, jobs, files):
+    if importlib.util.find_spec("pytest") is None or (
+        jobs is not None and jobs > 1 and importlib.util.find_spec("xdist") is None
+    ):
+        raise NoJudgement(EXTRA)
     from ..gate.report.baseline import BaselineError, read
-    from ..gate.report.verdict import judge
-    from ..gate.run import Selection, default_jobs
+    from ..gate.run import Selection, default_jobs, suite_classes
+    from ..gate.selection import unknown_classes
 
-    junit = [file for file in reports if file.lower().endswith(".xml")]
-    if len(junit) > 1:
-        raise click.BadParameter("there can be one JUnit file", param_hint="--report")
-    if jobs is not None and jobs > 1 and importlib.util.find_spec("xdist") is None:
-        raise click.ClickException(EXTRA)
+    _temporary_directory()
+    if device == "cuda":
+        _cuda()
+    if not files:
+        unknown = unknown_classes(classes, suite_classes())
+        if unknown:
+            raise click.BadParameter("; ".join(unknown), param_hint="--classes")
     try:
         known = None if baseline is None else read(baseline)
     except BaselineError as error:
-        raise click.ClickException(str(error)) from error
-    selection = Selection(
-        overlay=overlay == "on",
-        classes=classes,
-        processes=processes or 0,
-        device=device,
-        files=files,
-        jobs=jobs or default_jobs(),
-        junit_xml=os.path.abspath(junit[0]) if junit else None,
+        raise NoJudgement(str(error)) from error
+    return (
+        Selection(
+            overlay=overlay == "on",
+            classes=classes,
+            processes=processes or 0,
+            device=device,
+            files=files,
+            jobs=jobs or default_jobs(),
+        ),
+        known,
     )
-    # This very stream: what sys.stdout is while pytest runs is kept for the case that it breaks off.
-    raise SystemExit(judge(Console(file=sys.stdout), selection, reports, known))
+
+
+def _temporary_directory():
+    directory = tempfile.gettempdir()
+    if len(directory) > LONGEST:
+        raise NoJudgement(
+            f"the path of the temporary directory {directory} is too long for sockets: "
+            f"let TMPDIR name one of at most {LONGEST} characters"
+        )
+    try:
+        with tempfile.TemporaryFile() as file:
+            file.write(bytes(65536))
+            file.flush()
+    except OSError as error:
+        raise NoJudgement(
+            f"cannot write temporary files: {error.strerror}; let TMPDIR name a directory with space"
+        ) from error
+
+
+def _cuda():
+    import torch
+
+    if not torch.cuda.is_available():
+        raise NoJudgement("--device cuda needs a CUDA device, and torch finds none here")

@@ -5,6 +5,7 @@ name as well gets the same plugin and not a second one. Importing it costs nothi
 the first case runs.
 """
 
+import json
 import zlib
 
 import pytest
@@ -13,8 +14,11 @@ import pytest
 _RUNNING = pytest.StashKey()
 #: The user property of a test report that says how the case ended.
 STATUS = "contract-status"
-#: What no configuration goes without, however many processes it has.
-_EVERYWHERE = (
+#: Those that say why, and what was violated where.
+REASON, FINDINGS = "contract-reason", "contract-findings"
+
+#: Cases that no class goes without. Any other may be declared not to apply, with a reason.
+ESSENTIAL = (
     "test_empty_checkpoint_leaves_no_state",
     "test_full_checkpoint",
     "test_one_rank_fails",
@@ -59,15 +63,15 @@ def pytest_collection_modifyitems(config, items):
     choices = {}
     for item in items:
         if hasattr(getattr(item, "function", None), "case") and not item.cls.thorough:
-            choices.setdefault((item.cls.__name__, item.originalname), []).append(item)
+            choices.setdefault((item.cls, item.originalname), []).append(item)
     dropped = set()
-    for names, alternatives in choices.items():
+    for (cls, method), alternatives in choices.items():
         # Not random: a failure must come again, and xdist's processes must choose alike.
-        number = zlib.crc32(".".join(names).encode())
+        number = zlib.crc32(f"{cls.__name__}.{method}".encode())
         chosen = number % len(alternatives)
         dropped.update(alternatives[:chosen] + alternatives[chosen + 1 :])
         # Three and four processes on two cores take long, and the configurations of a class drop different cases.
-        half = alternatives[chosen].cls.world_size > 2 and names[1] not in _EVERYWHERE
+        half = cls.world_size > 2 and method not in ESSENTIAL
         if half and number // len(alternatives) % 2:
             dropped.add(alternatives[chosen])
     if dropped:
@@ -125,6 +129,8 @@ class Gate:
                 ("checkpoint-io", contract.class_under_test),
                 ("contract-points", " ".join(map(str, case.points))),
                 ("processes", contract.world_size),
+                (REASON, outcome.reason),
+                (FINDINGS, json.dumps(outcome.findings, ensure_ascii=False)),
             ]
 
     def close(self):

@@ -7,13 +7,15 @@ import io
 import json
 import os
 import pathlib
+import re
+import signal
 import tempfile
 from typing import Optional, Tuple
 
 import pytest
 
-from .plugin import STATUS
-from .report.case_results import BROKEN, NOT_APPLICABLE, CaseResult, GateResults
+from .plugin import FINDINGS, REASON, STATUS
+from .report.case_results import BROKEN, HELD, NOT_APPLICABLE, CaseResult, GateResults
 
 #: Cases in which the kit may fail, and nothing else happen, before a run is given up.
 MOST_BROKEN = 10
@@ -32,7 +34,6 @@ class Selection:
         device (str): "cpu" or "cuda".
         files (Tuple[str, ...]): test modules; empty for the gate's own.
         jobs (int): pytest processes at a time.
-        junit_xml (Optional[str]): a file for pytest's own report.
     """
 
     overlay: bool = True
@@ -41,13 +42,12 @@ class Selection:
     device: str = "cpu"
     files: Tuple[str, ...] = ()
     jobs: int = 1
-    junit_xml: Optional[str] = None
 
-    def arguments(self, deselected):
+    def arguments(self, collected):
         """The command line of pytest.
 
         Args:
-            deselected (str): a file for the ids of cases that are left out.
+            collected (str): a file for what was collected.
 
         Returns:
             List[str]: the arguments.
@@ -59,9 +59,8 @@ class Selection:
             *("-p", "colossalai_fork.gate.plugin", "-p", "colossalai_fork.gate.selection", "-p", "no:cacheprovider"),
             *("-q", "-s", "--tb", "short", "-W", "ignore", "--overlay", "on" if self.overlay else "off"),
             *("--gate-device", self.device, "--gate-processes", str(self.processes)),
-            *("--gate-classes", ",".join(self.classes), "--gate-deselected", deselected),
+            *("--gate-classes", ",".join(self.classes), "--gate-collected", collected),
             *(("-n", str(self.jobs), "--dist", "loadscope") if self.jobs > 1 else ()),
-            *(("--junitxml", self.junit_xml) if self.junit_xml else ()),
         ]
 
 
@@ -74,22 +73,41 @@ def default_jobs():
     return 2 if importlib.util.find_spec("xdist") and (os.cpu_count() or 1) > 1 else 1
 
 
+def suite_classes():
+    """The classes of ColossalAI that the gate's own suite holds against the contract; found without importing torch.
+
+    Returns:
+        List[str]: their names.
+    """
+    sources = (_SUITE.parent / "configurations").glob("*.py")
+    found = (re.findall(r'^    class_under_test = "(\w+)"', file.read_text(encoding="utf-8"), re.M) for file in sources)
+    return sorted({name for names in found for name in names})
+
+
 class Collector:
     """A pytest plugin that makes results of test reports.
 
     Args:
         results (GateResults): gets the results.
         progress (Progress): is told of the number of cases and of each result.
+
+    Attributes:
+        interrupted (bool): whether somebody has ended the run.
     """
 
     def __init__(self, results, progress):
         self.results = results
         self.progress = progress
+        self.interrupted = False
         self._session = None
         self._pending = {}
 
     def pytest_sessionstart(self, session):
         self._session = session
+
+    def pytest_keyboard_interrupt(self, excinfo):
+        # pytest stops itself the same way, where it cannot collect.
+        self.interrupted |= not isinstance(excinfo.value, pytest.Session.Interrupted)
 
     def pytest_collection_finish(self, session):
         self.progress.expect(len(session.items))
@@ -100,7 +118,7 @@ class Collector:
 
     def pytest_collectreport(self, report):
         if report.failed:
-            self._add(CaseResult(report.nodeid, "", (), 0, BROKEN, report.longreprtext, 0.0))
+            self._add(CaseResult(report.nodeid, "", (), 0, BROKEN, _reason(report), report.longreprtext, (), 0.0))
 
     def pytest_runtest_logreport(self, report):
         said = dict(report.user_properties)
@@ -109,17 +127,31 @@ class Collector:
             if report.failed and (report.when != "call" or status not in ("violated", BROKEN)):
                 status = BROKEN
             self._pending[report.nodeid] = self._result(report, said, status)
-        if report.when == "teardown" and report.nodeid in self._pending:
-            self._add(self._pending.pop(report.nodeid))
+        # Where a process of pytest has died, there is a report of that and nothing after it.
+        if report.when not in ("setup", "call"):
+            self._finish(report.nodeid)
+
+    def pytest_sessionfinish(self):
+        for nodeid in list(self._pending):
+            self._finish(nodeid)
+
+    def _finish(self, nodeid):
+        if nodeid in self._pending:
+            self._add(self._pending.pop(nodeid))
 
     def _result(self, report, said, status):
-        text = report.longreprtext
-        if report.skipped:
-            text = report.longrepr[2].removeprefix("Skipped: ") if isinstance(report.longrepr, tuple) else text
+        reason = said.get(REASON) or _reason(report)
         points = tuple(int(point) for point in said.get("contract-points", "").split())
-        processes = int(said.get("processes", 0))
         return CaseResult(
-            report.nodeid, said.get("checkpoint-io", ""), points, processes, status, text, round(report.duration, 3)
+            id=report.nodeid,
+            checkpoint_io=said.get("checkpoint-io", ""),
+            points=points,
+            processes=int(said.get("processes", 0)),
+            status=status,
+            reason="" if status == HELD else reason,
+            text=report.longreprtext if report.failed else reason,
+            findings=tuple(json.loads(said.get(FINDINGS, "[]"))),
+            seconds=round(report.duration, 3),
         )
 
     def _add(self, result):
@@ -127,6 +159,17 @@ class Collector:
         self.progress.advance(result)
         if len(self.results.results) == len(self.results.broken()) == MOST_BROKEN and self._session is not None:
             self._session.shouldstop = "no case can be run"
+
+
+def _reason(report):
+    # The error itself and not where it was.
+    if report.skipped and isinstance(report.longrepr, tuple):
+        return report.longrepr[2].removeprefix("Skipped: ")
+    crash = getattr(report.longrepr, "reprcrash", None)
+    text = crash.message if crash is not None else report.longreprtext
+    lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
+    errors = [line.removeprefix("E ").strip() for line in lines if line.startswith("E ")]
+    return (errors or lines or [""])[0 if crash is not None or not errors else -1]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,12 +181,53 @@ class Run:
         deselected (Tuple[str, ...]): ids of the cases that were left out.
         complete (bool): whether pytest got to the end.
         output (str): what pytest printed.
+        failures (Tuple[str, ...]): why nothing can be said about some class that was asked for.
+        expected (Optional[int]): how many cases were to run, if that is known.
+        interrupted (bool): whether somebody ended the run.
     """
 
     results: GateResults
     deselected: Tuple[str, ...]
     complete: bool
     output: str
+    failures: Tuple[str, ...] = ()
+    expected: Optional[int] = None
+    interrupted: bool = False
+
+
+class _Ended(KeyboardInterrupt):
+    """Somebody asked the process to end."""
+
+
+@contextlib.contextmanager
+def _ends_in_order():
+    # Both Ctrl-C and a request to terminate let pytest put things away.
+    def end(number, frame):
+        raise _Ended
+
+    try:
+        before = signal.signal(signal.SIGTERM, end)
+    except ValueError:  # not in the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def _safe_path():
+    # Processes that pytest starts must not take modules of the working directory for Python's own.
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONSAFEPATH"]
+        else:
+            os.environ["PYTHONSAFEPATH"] = before
 
 
 def run(selection, progress):
@@ -158,13 +242,30 @@ def run(selection, progress):
     """
     results = GateResults(selection.overlay)
     printed = io.StringIO()
+    collector = Collector(results, progress)
+    code, seen = pytest.ExitCode.INTERRUPTED, {}
     with tempfile.TemporaryDirectory() as directory:
-        left_out = os.path.join(directory, "deselected.json")
-        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-            code = pytest.main(selection.arguments(left_out), plugins=[Collector(results, progress)])
-        deselected = ()
-        if os.path.exists(left_out):
-            deselected = tuple(json.loads(pathlib.Path(left_out).read_text(encoding="utf-8")))
+        collected = os.path.join(directory, "collected.json")
+        try:
+            with (
+                contextlib.redirect_stdout(printed),
+                contextlib.redirect_stderr(printed),
+                _ends_in_order(),
+                _safe_path(),
+            ):
+                code = pytest.main(selection.arguments(collected), plugins=[collector])
+        except KeyboardInterrupt:
+            collector.interrupted = True
+        if os.path.exists(collected):
+            seen = json.loads(pathlib.Path(collected).read_text(encoding="utf-8"))
     # All passed, some failed, none collected; anything else is a run that broke off.
     complete = code in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
-    return Run(results, deselected, complete, printed.getvalue())
+    return Run(
+        results,
+        tuple(seen.get("deselected", ())),
+        complete,
+        printed.getvalue(),
+        tuple(seen.get("failures", ())),
+        seen.get("selected"),
+        collector.interrupted,
+    )

@@ -6,6 +6,10 @@ Loaded by ``colossalai-fork gate`` in every process that pytest starts.
 import json
 import os
 
+import pytest
+
+from .plugin import ESSENTIAL
+
 
 def pytest_addoption(parser):
     """Add the options."""
@@ -13,7 +17,7 @@ def pytest_addoption(parser):
     group.addoption("--gate-classes", default="", help="names of checkpoint IO classes, separated by commas")
     group.addoption("--gate-processes", type=int, default=0, help="the most processes of a configuration")
     group.addoption("--gate-device", choices=["cpu", "cuda"], default="cpu", help="the kind of device")
-    group.addoption("--gate-deselected", default="", help="a file to write the ids of cases that were left out to")
+    group.addoption("--gate-collected", default="", help="a file to write to what was collected")
 
 
 def short_name(name):
@@ -49,21 +53,80 @@ def is_selected(cls, classes, processes, device, on_cuda):
     return not classes or short_name(cls.class_under_test) in classes
 
 
+def class_of(item):
+    """The configuration that a test is about.
+
+    Args:
+        item (pytest.Item): the test.
+
+    Returns:
+        Optional[type]: its test class; of a crossing, the configuration that loads.
+    """
+    if item.cls is not None:
+        return item.cls
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    return parameters.get("loader") or parameters.get("saver")
+
+
+def without_essentials(classes):
+    """Look for classes of which no configuration runs what every class has to hold.
+
+    Args:
+        classes (Iterable[type]): all test classes.
+
+    Returns:
+        List[str]: a line for each class and missing case.
+    """
+    missing = {}
+    for cls in classes:
+        for method in ESSENTIAL:
+            # A class that makes up its own cases is held against nothing else.
+            if any(callable(vars(owner).get(method)) for owner in cls.__mro__):
+                runs = callable(getattr(cls, method, None))
+                missing[cls.class_under_test, method] = missing.get((cls.class_under_test, method), True) and not runs
+    return [f"no configuration of {name} runs {method}" for (name, method), absent in missing.items() if absent]
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
-    """Leave out what is not selected."""
-    classes = {short_name(name) for name in config.getoption("--gate-classes").split(",") if name.strip()}
-    wanted = (classes, config.getoption("--gate-processes"), config.getoption("--gate-device"))
+    """Leave out what is not selected; note what there is."""
+    names = [name.strip() for name in config.getoption("--gate-classes").split(",") if name.strip()]
+    wanted = ({*map(short_name, names)}, config.getoption("--gate-processes"), config.getoption("--gate-device"))
+    classes = {item: class_of(item) for item in items}
+    contracts = {cls for cls in classes.values() if hasattr(cls, "class_under_test")}
+    known = sorted({cls.class_under_test for cls in contracts})
+    failures = unknown_classes(names, known) + without_essentials(sorted(contracts, key=lambda cls: cls.__name__))
     selected, deselected = [], []
-    for item in items:
+    for item, cls in classes.items():
         on_cuda = item.get_closest_marker("cuda") is not None
-        (selected if is_selected(item.cls, *wanted, on_cuda) else deselected).append(item)
-    path = config.getoption("--gate-deselected")
+        # With a mistake, waiting for the rest would be of no use.
+        (selected if not failures and is_selected(cls, *wanted, on_cuda) else deselected).append(item)
+    path = config.getoption("--gate-collected")
     if path:
         # Each process of a distributed run collects the same, and replaces the file as a whole.
         own = f"{path}.{os.getpid()}"
+        ids = [item.nodeid for item in deselected]
         with open(own, "w", encoding="utf-8") as file:
-            json.dump([item.nodeid for item in deselected], file)
+            json.dump({"deselected": ids, "selected": len(selected), "failures": failures}, file)
         os.replace(own, path)
     if deselected:
         config.hook.pytest_deselected(items=deselected)
         items[:] = selected
+
+
+def unknown_classes(names, known):
+    """Find names that no class has.
+
+    Args:
+        names (Iterable[str]): what was asked for.
+        known (Iterable[str]): the classes there are.
+
+    Returns:
+        List[str]: a line for each.
+    """
+    short = {short_name(each) for each in known}
+    return [
+        f"there is no class {name}; there are {', '.join(known) or 'none'}"
+        for name in names
+        if short_name(name) not in short
+    ]

@@ -15,8 +15,13 @@ import os, signal, time
 from colossalai_fork.gate.contract import ContractBase, case
 
 class TestEndsBadly(ContractBase):
-    class_under_test = "BadCheckpointIO"
+    class_under_test = "GeneralCheckpointIO"
     world_size = 2
+
+    def checkpoint_io(self):
+        from colossalai.checkpoint_io import GeneralCheckpointIO
+
+        return GeneralCheckpointIO()
 
     @case(3)
     def test_killed(self):
@@ -56,7 +61,7 @@ def gate(directory, *arguments):
             "report.json",
         ],
         cwd=directory,
-        env={**os.environ, "PYTHONPATH": str(PROJECT), "COLUMNS": "160"},
+        env={**os.environ, "PYTHONPATH": str(PROJECT), "COLUMNS": "80"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -106,8 +111,8 @@ def test_a_rank_that_ends_badly_is_a_violation_of_its_case(tmp_path):
         "hangs": "violated",
         "sound": "held",
     }
-    assert "killed by signal 9" in cases["killed"]["text"]
-    assert "exit code 7" in cases["left"]["text"]
+    assert cases["killed"]["reason"].startswith("the process was killed by SIGKILL")
+    assert cases["left"]["reason"] == "the process ended with exit code 7"
     assert "not finished" in cases["hangs"]["reason"]
 
 
@@ -117,3 +122,9 @@ def test_a_kit_that_fails_is_no_judgement(tmp_path):
     done, report = gate(tmp_path, module)
     assert done.returncode == 2, done.stdout
     assert "no judgement" in done.stdout and "SyntaxError" in done.stdout
+
+
+def test_a_correct_class_with_a_format_of_its_own_holds(tmp_path):
+    done, report = gate(tmp_path, EXAMPLE / "test_json_checkpoint.py")
+    assert done.returncode == 0 and report["verdict"] == "the contract holds", done.stdout
+    assert report["counts"]["held"] > 60

@@ -10,9 +10,10 @@ import time
 import pytest
 import torch.distributed
 
-from colossalai_fork.gate.workers.outcomes import ContractViolation, NotApplicable, Status
-from colossalai_fork.gate.workers.pool import WorkerPool
-from colossalai_fork.gate.workers.worker import Call
+from colossalai_fork.gate.workers import pool as pool_module
+from colossalai_fork.gate.workers.outcomes import ContractViolation, NotApplicable, Status, kind_of
+from colossalai_fork.gate.workers.pool import WorkerPool, WorkersFailed
+from colossalai_fork.gate.workers.worker import Call, standard_library_first
 
 
 def here(method):
@@ -126,7 +127,7 @@ def test_hang_is_a_violation_and_shows_where(pool, tmp_path):
     outcome = run(pool, "first_rank_hangs", tmp_path, deadline=2.0)
     assert outcome.status is Status.VIOLATED
     assert [rank.status for rank in outcome.ranks] == [Status.HUNG, Status.HELD]
-    assert "first_rank_hangs" in outcome.ranks[0].text
+    assert "first_rank_hangs" in outcome.ranks[0].context
     assert run(pool, "meets", tmp_path).status is Status.HELD
 
 
@@ -148,8 +149,8 @@ def test_groups_may_be_destroyed_right_after_use(pool, tmp_path):
 @pytest.mark.parametrize(
     "method, reason",
     [
-        ("last_rank_is_killed", "killed by signal 9"),
-        ("last_rank_crashes", "killed by signal 11"),
+        ("last_rank_is_killed", "killed by SIGKILL (signal 9; so does a system that is out of memory)"),
+        ("last_rank_crashes", "killed by SIGSEGV (signal 11)"),
         ("last_rank_exits", "ended with exit code 3"),
     ],
 )
@@ -163,7 +164,64 @@ def test_death_of_a_rank_is_a_violation(pool, tmp_path, method, reason):
 
 def test_crash_shows_the_stack(pool, tmp_path):
     outcome = run(pool, "last_rank_crashes", tmp_path)
-    assert "string_at" in outcome.ranks[1].text
+    assert "string_at" in outcome.ranks[1].context
+
+
+def test_the_reason_comes_before_where_it_was(pool, tmp_path):
+    outcome = run(pool, "violates", tmp_path)
+    assert outcome.describe().startswith("violated on rank 0, 1: a promise was broken\n")
+    assert outcome.reason == "a promise was broken" and outcome.findings == ("a promise was broken",)
+
+
+def test_a_rank_that_was_killed_is_named(pool, tmp_path):
+    outcome = run(pool, "last_rank_is_killed", tmp_path)
+    assert outcome.reason.startswith("the process was killed by SIGKILL")
+    assert any(line.startswith("rank 1: the process was killed") for line in outcome.findings)
+
+
+@pytest.mark.parametrize(
+    "line, kind",
+    [
+        ("rank 0: refused: ValueError: /a/b at 0x7f01 is odd", "rank 0: refused: ValueError"),
+        (
+            "['step'] is a tensor () torch.float32 [3.0], expected none",
+            "['step'] is a tensor () torch.float32 […], expected none",
+        ),
+        ("not finished when time was up (2.5 s for a case)", "not finished when time was up (# s for a case)"),
+        ("code ran and made /tmp/x/it-ran", "code ran and made …"),
+        ("['state'][(0, 1)] is missing", "['state'][(0, 1)] is missing"),
+    ],
+)
+def test_a_finding_leaves_out_what_differs_from_run_to_run(line, kind):
+    assert kind_of(line) == kind
+
+
+def test_workers_that_do_not_start_say_why(monkeypatch, tmp_path):
+    monkeypatch.setattr(pool_module, "serve", _does_not_start)
+    pool = WorkerPool()
+    try:
+        for _ in range(2):
+            with pytest.raises(WorkersFailed) as caught:
+                pool.get(2, overlay=False)
+            assert str(caught.value).startswith("rank 0 of 2 did not start: ImportError: no such library\n")
+    finally:
+        pool.close()
+
+
+def _does_not_start(connection, seat):
+    with open(seat.output_file, "w") as file:
+        file.write("Traceback …\nImportError: no such library\n")
+    os._exit(1)
+
+
+def test_nothing_takes_the_place_of_the_standard_library(tmp_path):
+    import json
+    import sysconfig
+
+    own = sysconfig.get_paths()["stdlib"]
+    ordered = standard_library_first([str(tmp_path), *sys.path])
+    assert os.path.dirname(json.__file__).startswith(own)
+    assert ordered.index(own) < ordered.index(str(tmp_path)) and sorted(ordered) == sorted([str(tmp_path), *sys.path])
 
 
 def test_idle_sets_make_room(tmp_path):

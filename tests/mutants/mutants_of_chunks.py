@@ -1,8 +1,50 @@
 """Faults of choosing what a rank takes where parameters are laid end to end: Gemini's chunks, FSDP's flat parameters."""
 
-from mutation import mutant, where
+from mutation import fault, mutant, where
+
+from colossalai_fork.checkpoint_io.optimizer_restore.destination import Destination
+from colossalai_fork.checkpoint_io.optimizer_restore.placement import Replicated
 
 TP_SAVED = "test_tensor_parallel_state_is_saved_whole_and_cut_again"
+
+
+@fault(
+    "gemini_destination:GeminiDestination.state_dtype",
+    where("GeminiOffload", "test_full_checkpoint_into_a_fresh_optimizer"),
+)
+def keep_moments_in_the_precision_that_the_stand_in_has_before_the_first_step(state_dtype, self, param):
+    return param.dtype
+
+
+@fault("streamed_state:StreamedState.put_back", where("GeminiOffload", "test_full_checkpoint_into_a_fresh_optimizer"))
+def drop_what_native_code_was_not_handed(put_back, self):
+    self._left_out = []
+    put_back(self)
+
+
+@fault(
+    "gemini_destination:GeminiDestination.for_local_state",
+    where("Gemini", "test_hook_that_changes_the_state_dict"),
+)
+def cut_ranges_of_what_a_load_hook_was_given(for_local_state, self):
+    return self
+
+
+@fault(
+    "gemini_destination:GeminiDestination.for_local_state",
+    where("Gemini", "test_hook_that_changes_the_state_dict"),
+)
+def forget_the_precision_of_what_a_load_hook_was_given(for_local_state, self):
+    return Destination(self.optimizer)
+
+
+@fault(
+    "gemini_destination:GeminiDestination._tensor_parallel_part",
+    where("GeminiTensorParallel", TP_SAVED, None, layout_of_chunks="sharded"),
+)
+def take_a_range_of_the_whole_where_tensor_parallelism_has_cut(part, self, param_id):
+    return Replicated(part(self, param_id).global_shape)
+
 
 CHUNKS = [
     mutant(
@@ -64,7 +106,26 @@ CHUNKS = [
     ),
 ]
 
+
+@fault(
+    "fsdp_destination:_cast",
+    where("FSDP", "test_parameters_of_half_precision"),
+    where("FSDP", "test_steps_in_another_precision_than_their_moments"),
+)
+def cast_the_step_of_parts_too(cast, state, dtype):
+    return cast(
+        {key: value.to(dtype) if dtype and hasattr(value, "to") else value for key, value in state.items()}, dtype
+    )
+
+
 FLAT_PARAMETERS = [
+    mutant(
+        "keep entries that hold nothing, which FSDP cannot flatten",
+        "fsdp_destination:FSDPDestination.adapted",
+        "if entry.state or entry.param is None",
+        "if True",
+        where("FSDP", "test_saved_empty_entry"),
+    ),
     mutant(
         "say nothing but the first problem of flat parameters",
         "fsdp_destination:FSDPDestination.adapted",
@@ -87,7 +148,7 @@ FLAT_PARAMETERS = [
         "flat.check(plan.groups, states, saved.source, problems)",
         "pass",
         where("FSDP", "test_part_of_a_flat_parameter", missing=1),
-        where("FSDP", "test_key_of_a_part_of_a_flat_parameter", key="seen"),
+        where("FSDP", "test_key_of_a_part_of_a_flat_parameter", key="count"),
         where("FSDP", "test_parts_of_a_flat_parameter_that_have_taken_other_steps"),
     ),
     mutant(
@@ -109,7 +170,7 @@ FLAT_PARAMETERS = [
         "flat_parameters:_check_shared",
         "if set(state) != set(first):",
         "if not set(state) & set(first) and state and first:",
-        where("FSDP", "test_key_of_a_part_of_a_flat_parameter", key="seen"),
+        where("FSDP", "test_key_of_a_part_of_a_flat_parameter", key="max_exp_avg_sq"),
     ),
     mutant(
         "take the saved ids for the flat parameters in another order",

@@ -1,156 +1,125 @@
-"""Faults of reading files, and of judging whether what is in them fits the optimizer."""
+"""Faults of opening files."""
 
 import os
+import pickle
 from collections import defaultdict
-from pathlib import Path
 
 import torch
-from mutation import around, everywhere, instead, mutant, replacing
+from mutation import everywhere, fault, mutant
 
-from colossalai_fork.checkpoint_io.optimizer_restore.files.opened import Opened
-from colossalai_fork.checkpoint_io.optimizer_restore.placement import number_of_elements
-from colossalai_fork.checkpoint_io.optimizer_restore.state_kinds import ELEMENTWISE_STATE
+from colossalai_fork.checkpoint_io.optimizer_restore.errors import CheckpointMismatchError
 
 
-def without_first_shard(original):
-    return lambda plan, shards=None: original(plan, list(plan.shards if shards is None else shards)[1:])
+@fault("plan:Plan.__init__", everywhere("test_full_checkpoint"))
+def skip_a_shard(init, self, groups, targets, shards, extra):
+    init(self, groups, targets, shards[1:], extra)
 
 
-SHARDS = [
-    replacing("skip a shard", "plan:Plan.saved_entries", without_first_shard, everywhere("test_full_checkpoint")),
-    replacing(
-        "open shards again for loading",
-        "saved_state:SavedShard.states",
-        lambda original: lambda shard: original(type(shard).of_file(shard.path) if shard.sources else shard),
-        everywhere("test_opens_each_shard_once"),
-    ),
-    replacing(
-        "open torch files with full pickle",
-        "torch_file:open_torch_file",
-        lambda original: lambda path: Opened(torch.load(path, weights_only=False), [], True),
-        everywhere("test_code_in_a_file", part="shard"),
-        everywhere("test_code_in_a_file", part="groups"),
-    ),
-    replacing(
-        "leave the checkpoint's directory",
-        "index_file:path_inside",
-        lambda original: lambda directory, name, *rest: os.path.join(directory, name),
-        everywhere("test_shard_outside_the_directory", how="parent"),
-        everywhere("test_shard_outside_the_directory", how="absolute"),
-    ),
-]
+@fault("saved_state:SavedShard.states", everywhere("test_opens_each_shard_once"))
+def open_shards_again_for_loading(states, self):
+    self._kept = None
+    return states(self)
 
 
-class Everything:
-    """Contains whatever it is asked for."""
-
-    def __contains__(self, item):
-        return True
-
-
-def lists_nothing(check, shards):
-    check.listed = defaultdict(list)
-
-
-def knows_everything(original):
-    return lambda self, saved, known, *rest: original(self, saved, Everything(), *rest)
+@fault(
+    "torch_file:open_torch_file",
+    everywhere("test_code_in_a_file", part="shard"),
+    everywhere("test_code_in_a_file", part="groups"),
+)
+def open_torch_files_with_full_pickle(open_file, path):
+    torch.load(path, weights_only=False)
+    return open_file(path)
 
 
-INDEX = [
-    replacing(
-        "ignore what the index lists and the shard lacks",
-        "state_check:StateCheck.check",
-        around(lists_nothing),
-        everywhere("test_index_lists_what_the_shard_lacks"),
-    ),
-    replacing(
-        "ignore what the shard holds and the index does not list",
-        "state_check:_ParameterCheck._check_place",
-        instead(),
-        everywhere("test_shard_holds_what_the_index_does_not_list"),
-    ),
-    replacing(
-        "ignore ids of no group",
-        "state_check:StateCheck.__init__",
-        knows_everything,
-        everywhere("test_id_in_no_group", "torch-one-file"),
-    ),
-]
+@fault(
+    "safetensors_file:open_safetensors_file",
+    everywhere("test_code_in_a_file", "safetensors-sharded", part="shard"),
+    everywhere("test_code_in_the_groups_of_one_file", "safetensors-one-file"),
+)
+def unpickle_values_in_safetensors_files_freely(open_file, path):
+    from safetensors.torch import load_file
+
+    for value in load_file(path).values():
+        try:
+            pickle.loads(bytes(value.tolist()))
+        except Exception:
+            continue
+    return open_file(path)
 
 
-def as_many_elements(original):
-    def check_tensor(self, key, value, param, placement):
-        if value.numel() != number_of_elements(placement.global_shape):
-            original(self, key, value, param, placement)
-
-    return check_tensor
-
-
-def of_known_names(original):
-    def check_tensor(self, key, *rest):
-        if key in ELEMENTWISE_STATE:
-            original(self, key, *rest)
-
-    return check_tensor
+@fault("sources:FileSource.__init__", everywhere("test_pipe_in_the_place_of_a_file", part="groups"), hangs=True)
+def open_pipes(init, self, path):
+    if os.path.exists(path):
+        os.close(os.open(path, os.O_RDONLY))
+    init(self, path)
 
 
-STATES = [
-    replacing(
-        "accept any shape",
-        "state_check:_ParameterCheck._check_tensor",
-        instead(),
-        everywhere("test_state_of_another_shape", new_shape="transposed"),
-        everywhere("test_state_of_a_vector_one_element_too_long"),
-    ),
-    replacing(
-        "accept as many elements in another shape",
-        "state_check:_ParameterCheck._check_tensor",
-        as_many_elements,
-        everywhere("test_state_of_another_shape", new_shape="transposed"),
-        everywhere("test_state_of_another_shape", new_shape="flat", but="ExpertParallel"),
-    ),
-    replacing(
-        "check the shapes of well-known moments only",
-        "state_check:_ParameterCheck._check_tensor",
-        of_known_names,
-        everywhere("test_state_of_a_name_that_nobody_knows_has_another_shape", but="Gemini"),
-    ),
-]
-
-OPTIONS = [
-    replacing(
-        "refuse groups that lack what __setstate__ fills in",
-        "group_options:_filled_by_setstate",
-        lambda original: lambda base, defaults, groups: [dict(group) for group in groups],
-        everywhere("test_group_keys_that_older_torch_did_not_save", but="Gemini"),
-    ),
-    replacing(
-        "accept groups of another optimizer class",
-        "group_options:check_options",
-        instead(),
-        everywhere("test_file_of_another_optimizer_class"),
-        everywhere("test_group_key_that_nothing_fills", key="betas"),
-    ),
-]
+@fault(
+    "index_file:path_inside",
+    everywhere("test_shard_outside_the_directory", how="parent"),
+    everywhere("test_shard_outside_the_directory", how="absolute"),
+)
+def leave_the_checkpoint_directory(path_inside, directory, name, *arguments):
+    return os.path.join(directory, name)
 
 
-def every_file(original):
-    def read_index(path, problems):
-        weight_map, metadata = original(path, problems)
-        for found in Path(path).parent.glob("pytorch_optim-*.bin"):
-            weight_map.update({str(param_id): found.name for param_id in torch.load(found)})
-        return weight_map, metadata
+@fault(
+    "index_file:path_inside",
+    everywhere("test_group_file_outside_the_directory", how="parent"),
+    everywhere("test_group_file_outside_the_directory", how="absolute"),
+)
+def leave_the_checkpoint_directory_for_the_groups(path_inside, directory, name, index_path, problems, param_id=None):
+    if param_id is None:
+        return os.path.join(directory, name)
+    return path_inside(directory, name, index_path, problems, param_id)
 
-    return read_index
+
+@fault("index_file:_index_names", everywhere("test_two_index_files"))
+def take_the_first_of_two_index_files(index_names, directory):
+    return index_names(directory)[:1]
+
+
+@fault("errors:load_error", everywhere("test_damaged_and_of_another_optimizer"))
+def take_damage_for_a_checkpoint_that_does_not_fit(load_error, problems, outcome=None):
+    return CheckpointMismatchError(problems)
+
+
+@fault("state_check:StateCheck.check", everywhere("test_index_lists_what_the_shard_lacks"))
+def ignore_what_the_index_lists_and_the_shard_lacks(check, self, shards):
+    self.listed = defaultdict(list)
+    check(self, shards)
+
+
+@fault(
+    "state_check:_ParameterCheck._check_place",
+    everywhere("test_shard_holds_what_the_index_does_not_list"),
+    everywhere("test_id_in_two_shards"),
+)
+def ignore_what_the_shard_holds_and_the_index_does_not_list(check_place, self):
+    pass
+
+
+@fault("index_file:read_index", everywhere("test_index_with_another_content", content="weight map is a list"))
+def take_an_index_without_a_weight_map_for_one_that_is_empty(read_index, path, problems):
+    found = []
+    result = read_index(path, found)
+    problems.extend(each for each in found if "weight_map" not in each.text)
+    return result
+
+
+@fault("errors:Problem.__init__", everywhere("test_damaged_shard", damage="half"))
+def do_not_name_files(init, self, text, damaged=False, file=None, *arguments, **options):
+    init(self, text, damaged, None, *arguments, **options)
+
+
+@fault("saved_state:_unreadable", everywhere("test_damaged_group_file", damage="half"))
+def take_a_damaged_group_file_for_one_that_does_not_fit(unreadable, error, path):
+    problem = unreadable(error, path)
+    problem.text, problem.file = "the optimizer has other groups", None
+    return problem
 
 
 FILES = [
-    replacing(
-        "take every shard in the directory, whatever the index says",
-        "index_file:read_index",
-        every_file,
-        everywhere("test_index_decides_over_files_of_an_earlier_save"),
-    ),
     mutant(
         "take saved ids that are no integers",
         "saved_state:checked_groups",
@@ -158,43 +127,13 @@ FILES = [
         "if False]",
         everywhere("test_id_that_is_no_number", but="TensorParallel ExpertParallel"),
     ),
-]
-
-FITTING = [
     mutant(
-        "truncate groups to what both sides have",
-        "destination:check_group_sizes",
-        "fits = True\n",
-        "return True\n",
-        everywhere("test_other_groups", change="moved", but="TensorParallel ExpertParallel"),
-        everywhere("test_other_groups", change="shorter"),
-    ),
-    mutant(
-        "ignore the number of groups",
-        "destination:check_group_sizes",
-        "if len(groups) != len(sizes):",
-        "if False:",
-        everywhere("test_other_groups", change="one_more"),
-    ),
-    mutant(
-        "ignore the names of parameters",
-        "validation:_check_names",
-        "if found != expected:",
-        "if False:",
-        everywhere("test_parameter_names_in_another_order", but="FSDP"),
-    ),
-    mutant(
-        "refuse renamed parameters",
-        "validation:_check_names",
-        "if len(saved) != len(present) or sorted(map(str, saved)) != sorted(map(str, present)):",
-        "if len(saved) != len(present):",
-        everywhere("test_renamed_parameters", but="FSDP"),
-    ),
-    mutant(
-        "let one id stand for two parameters",
-        "validation:_targets",
-        "elif known[0] is not param:",
-        "elif False:",
-        everywhere("test_id_twice_in_the_groups", but="TensorParallel ExpertParallel FSDP"),
+        "take every shard in the directory, whatever the index says",
+        "saved_state:open_sharded",
+        "directory = os.path.dirname(os.path.abspath(path))",
+        "directory = os.path.dirname(os.path.abspath(path))\n"
+        "    for found in Path(directory).glob('pytorch_optim-*.bin'):\n"
+        "        weight_map.update({str(key): found.name for key in open_torch_file(str(found)).content})",
+        everywhere("test_index_decides_over_files_of_an_earlier_save"),
     ),
 ]

@@ -1,121 +1,96 @@
 """Faults of choosing what a rank takes of a saved state: slices, parts, stages, experts."""
 
 import torch
-from mutation import around, everywhere, instead, mutant, replacing, where
+from mutation import everywhere, fault, mutant, where
 
+from colossalai_fork.checkpoint_io.optimizer_restore import plan
 from colossalai_fork.checkpoint_io.optimizer_restore.files.reading import read
 from colossalai_fork.checkpoint_io.optimizer_restore.files.saved_tensor import SavedTensor
-from colossalai_fork.checkpoint_io.optimizer_restore.placement import FlatSlice
-from colossalai_fork.checkpoint_io.optimizer_restore.plan import WHOLE
-from colossalai_fork.checkpoint_io.optimizer_restore.state_kinds import is_tensor
+from colossalai_fork.checkpoint_io.optimizer_restore.placement import Replicated
 
 TP_SAVED = "test_tensor_parallel_state_is_saved_whole_and_cut_again"
 
-CUTTING = "Zero TensorParallel ExpertParallel Gemini"
+
+@fault("placement:FlatSlice.__init__", where("Zero HybridZero Experts", "test_full_checkpoint"))
+def take_another_rank_s_slice(init, self, whole, rank, world_size):
+    init(self, whole, world_size - 1 - rank, world_size)
 
 
-def held_by(rank_of):
-    def change(original):
-        def held(self, tensor):
-            return original(FlatSlice(self.whole, rank_of(self), self.world_size), tensor)
-
-        return held
-
-    return change
+@fault("placement:FlatSlice.__init__", where("Zero HybridZero Experts", "test_full_checkpoint"))
+def take_the_first_rank_s_slice(init, self, whole, rank, world_size):
+    init(self, whole, 0, world_size)
 
 
-def padding(made_of):
-    def change(original):
-        def padded(tensor, dimension, length):
-            return made_of(original(tensor, dimension, length), tensor, dimension)
-
-        return padded
-
-    return change
-
-
-def ones(result, tensor, dimension):
-    there = tensor.shape[dimension]
-    result = result.clone()
-    result.narrow(dimension, there, result.shape[dimension] - there).fill_(1)
+@fault("placement:padded", where("Zero HybridZero Experts TensorParallel", "test_full_checkpoint"))
+def pad_with_ones(padded, tensor, dimension, length):
+    result = padded(tensor, dimension, length)
+    result.narrow(dimension, tensor.shape[dimension], length - tensor.shape[dimension]).fill_(1)
     return result
 
 
-def in_front(result, tensor, dimension):
-    return torch.roll(result, result.shape[dimension] - tensor.shape[dimension], dimension)
+@fault("placement:padded", where("Zero HybridZero Experts TensorParallel", "test_full_checkpoint"))
+def pad_in_front(padded, tensor, dimension, length):
+    return padded(tensor, dimension, length).roll(max(0, length - tensor.shape[dimension]), dimension)
 
 
-def read_whole(entry):
-    if isinstance(entry.state, dict):
-        read([value for value in entry.state.values() if isinstance(value, SavedTensor)])
+@fault("placement:padded", where("Zero HybridZero Experts TensorParallel", "test_full_checkpoint"))
+def do_not_pad(padded, tensor, dimension, length):
+    return tensor
 
 
-def without_placement(original):
-    return lambda self, key, value, placement=None: original(self, key, value)
+@fault("placement:FlatRange.held", where("Zero HybridZero Experts Gemini", "test_full_checkpoint"))
+def cut_a_range_twice(held, self, tensor):
+    return held(self, held(self, tensor))
+
+
+@fault("plan:_part", where("Zero TensorParallel ExpertParallel Gemini", "test_full_checkpoint"))
+def do_not_cut(part, placement, key, value):
+    return plan.WHOLE
+
+
+@fault("state_kinds:is_scalar", where("Zero TensorParallel ExpertParallel FSDP", "test_scalar_state"))
+def cut_numbers_too(is_scalar, key, value, parameter_shape=None):
+    return key == "step" or not isinstance(value, (torch.Tensor, SavedTensor))
+
+
+@fault("state_kinds:is_scalar", where("Zero ExpertParallel", "test_scalar_state_of_a_number"))
+def cut_the_numbers_of_parameters_that_are_numbers(is_scalar, key, value, parameter_shape=None):
+    of_number = parameter_shape is not None and tuple(parameter_shape) == ()
+    return is_scalar(key, value, parameter_shape) and not (of_number and key in ("mu_product", "mu", "eta"))
+
+
+@fault(
+    "moe_destination:SavedUngathered.averaged",
+    where("ExpertsTensorParallelWithoutZero", "test_moments_of_rows_and_columns"),
+)
+def keep_moments_of_rows_and_columns_of_experts_whole(averaged, self, dim):
+    return Replicated(tuple(length for at, length in enumerate(self.global_shape) if at != dim))
+
+
+@fault("plan:_wanted", where("Zero HybridZero Gemini", "test_reads_its_own_part_only", None))
+def read_the_whole_tensor_for_a_part(wanted, entry):
+    read([value for value in entry.state.values() if isinstance(value, SavedTensor)])
+    return wanted(entry)
+
+
+@fault(
+    "destination:Destination.for_local_state",
+    where("Zero TensorParallel ExpertParallel", "test_hook_that_changes_the_state_dict"),
+)
+def cut_what_a_load_hook_was_given_cut(for_local_state, self):
+    return self
+
+
+@fault(
+    "restore:_validated",
+    where("Zero TensorParallel ExpertParallel Gemini", "test_hook_that_changes_the_state_dict"),
+)
+def leave_it_to_a_load_hook_whether_the_whole_state_fits(validated, destination, *arguments):
+    destination.by_position = True
+    return validated(destination, *arguments)
 
 
 SLICES = [
-    replacing(
-        "take another rank's slice",
-        "placement:FlatSlice.held",
-        held_by(lambda self: self.world_size - 1 - self.rank),
-        where("Zero HybridZero Experts", "test_full_checkpoint"),
-    ),
-    replacing(
-        "take the first rank's slice",
-        "placement:FlatSlice.held",
-        held_by(lambda self: 0),
-        where("Zero HybridZero Experts", "test_full_checkpoint"),
-    ),
-    replacing(
-        "pad with ones",
-        "placement:padded",
-        padding(ones),
-        where("Zero HybridZero Experts TensorParallel", "test_full_checkpoint"),
-    ),
-    replacing(
-        "pad in front",
-        "placement:padded",
-        padding(in_front),
-        where("Zero HybridZero Experts TensorParallel", "test_full_checkpoint"),
-    ),
-    replacing(
-        "do not pad",
-        "placement:padded",
-        padding(lambda result, tensor, dimension: tensor),
-        where("Zero HybridZero Experts TensorParallel", "test_full_checkpoint"),
-    ),
-    replacing("do not cut", "plan:_part", instead(WHOLE), where(CUTTING, "test_full_checkpoint")),
-    replacing(
-        "cut numbers too",
-        "state_kinds:is_scalar",
-        lambda original: lambda key, value, shape=None: key == "step" or not is_tensor(value),
-        where("Zero TensorParallel ExpertParallel FSDP", "test_scalar_state"),
-    ),
-    replacing(
-        "read whole tensors for a part of them",
-        "plan:_wanted",
-        around(read_whole),
-        where("Zero HybridZero TensorParallel Gemini", "test_reads_its_own_part_only", None),
-    ),
-    replacing(
-        "cut what a load hook was given cut",
-        "destination:Destination.for_local_state",
-        lambda original: lambda self: self,
-        where("Zero TensorParallel ExpertParallel", "test_hook_that_changes_the_state_dict"),
-    ),
-    replacing(
-        "cut ranges of what a load hook was given",
-        "gemini_destination:GeminiDestination.for_local_state",
-        lambda original: lambda self: self,
-        where("Gemini", "test_hook_that_changes_the_state_dict"),
-    ),
-    replacing(
-        "let collections of tensors stay whole where tensors are cut",
-        "state_check:_ParameterCheck._check_leaves",
-        without_placement,
-        where(CUTTING + " FSDP", "test_collection_of_tensors_that_cannot_be_cut"),
-    ),
     mutant(
         "take the slice of a group of other ranks",
         "low_level_zero_destination:LowLevelZeroDestination.placement",
@@ -299,5 +274,26 @@ EXPERTS = [
         "return False",
         where("ExpertsWithoutZero", "test_collection_of_tensors"),
         where("ExpertsWithoutZero", "test_state_of_a_name_that_nobody_knows_has_another_shape"),
+    ),
+]
+
+
+@fault(
+    "state_check:_ParameterCheck._is_elementwise",
+    where("ExpertsWithoutZero", "test_state_of_a_name_that_nobody_knows_has_another_shape"),
+)
+def let_moments_of_an_unknown_name_have_another_shape_where_they_may_be_flat(
+    is_elementwise, self, key, param, placement
+):
+    return key in self.common.elementwise if placement.divides else is_elementwise(self, key, param, placement)
+
+
+PADDED_VOCABULARY = [
+    mutant(
+        "keep the rows that pad a vocabulary",
+        "moe_destination:SavedUngathered.held",
+        "tensor = tensor.narrow(dim, 0, length)",
+        "pass",
+        where("TiedExperts", "test_state_with_the_rows_that_pad_the_vocabulary"),
     ),
 ]

@@ -1,10 +1,35 @@
 """Faults of gathering state and of saving it."""
 
-from mutation import instead, mutant, replacing, where
+import torch
+from mutation import fault, mutant, where
 
 WHOLE = "test_files_hold_whole_tensors"
 TP_SAVED = "test_tensor_parallel_state_is_saved_whole_and_cut_again"
 SAVE_AND_LOAD = "test_save_load_and_train_on"
+
+
+@fault(
+    "state_kinds:is_scalar",
+    where("HybridZero Zero", "test_saved_by_another_optimizer", None, name="NAdam", shards="one shard"),
+    where("TensorParallel", "test_saved_by_another_optimizer", None, name="EveryKindOfState", shards="one shard"),
+)
+def gather_numbers_too(is_scalar, key, value, parameter_shape=None):
+    return key == "step" or not isinstance(value, torch.Tensor)
+
+
+@fault("low_level_zero:LowLevelZeroOptimizer.gather_state", where("Zero", "test_state_dict_stays_what_it_was", None))
+def return_the_very_numbers_that_the_next_step_changes(gather_state, self, master_param, *arguments):
+    whole_state, size = gather_state(self, master_param, *arguments)
+    return {**whole_state, "step": self.optim.state[master_param]["step"]}, size
+
+
+@fault("gemini:GeminiOptimizer.state_dict", where("Gemini GeminiGathered", "test_state_dict_stays_what_it_was", None))
+def return_the_very_tensors_that_the_next_step_of_Gemini_changes(state_dict, self, *arguments, **options):
+    result = state_dict(self, *arguments, **options)
+    for param_id, stand_in in self.id_to_fake_params.items():
+        result["state"][param_id]["exp_avg"] = self.optim.state[stand_in]["exp_avg"]
+    return result
+
 
 GATHERING = [
     mutant(
@@ -221,10 +246,11 @@ SLICES = [
         "get_nd_rank(group) == get_nd_world_size(group) - 1",
         where("Zero", SAVE_AND_LOAD, None, shards="one shard"),
     ),
-    replacing(
+    mutant(
         "leave the shards of an earlier save",
-        "fresh_save:_remove_old_files",
-        instead(),
+        "low_level_zero:LowLevelZeroCheckpointIO.save_sharded_optimizer",
+        "total_size = save_state_dict_shards(shards, checkpoint, index_file, states_name, is_master)",
+        "total_size = save_state_dict_shards(shards, checkpoint, index_file, states_name, is_master, False, True)",
         where("Zero", "test_nothing_of_an_earlier_save_is_left", None),
     ),
     mutant(

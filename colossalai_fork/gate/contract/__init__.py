@@ -15,6 +15,7 @@ Subclass :class:`OptimizerLoadContract` in a test module, say what your class is
 from .base import ContractBase, case
 from .cases.crossing import CrossingCases
 from .cases.damage import DamageCases
+from .cases.failing import FailingCases
 from .cases.native import NativeCases
 from .cases.own_files import OwnFilesCases
 from .cases.ranks import RankCases
@@ -26,6 +27,14 @@ __all__ = ["ContractBase", "OptimizerLoadContract", "case"]
 
 
 class OptimizerLoadContract(
-    CrossingCases, ReplacingCases, NativeCases, OwnFilesCases, RefusingCases, DamageCases, RankCases, ResourceCases
+    CrossingCases,
+    ReplacingCases,
+    NativeCases,
+    OwnFilesCases,
+    RefusingCases,
+    DamageCases,
+    RankCases,
+    FailingCases,
+    ResourceCases,
 ):
     """All cases. What a subclass may say of itself is in :class:`~.base.ContractBase`."""

@@ -3,13 +3,14 @@
 import dataclasses
 import functools
 import inspect
+import types
 from typing import Any, Callable, Optional, Tuple
 
 import pytest
 
-from ..workers.outcomes import Status
+from ..workers.outcomes import Outcome, RankOutcome, Status
 from ..workers.worker import Call
-from . import checkpoint_files
+from . import checkpoint_files, declaration
 from .checks import Checks
 from .subjects import Recipe
 
@@ -76,6 +77,10 @@ def case(*points, rows=(), guard=None, deadline=60.0, hangs=False, layouts=any_l
     return decorate
 
 
+#: The configurations whose class this process has found to be the one that they name.
+_CHECKED = set()
+
+
 class ContractBase(Checks):
     """What a configuration has to say of itself; the checks that its cases are made of are in :class:`checks.Checks`.
 
@@ -101,6 +106,8 @@ class ContractBase(Checks):
         accepts_flat_state (bool): whether checkpoints may hold the state of a parameter flattened.
         loads_numpy_numbers (bool): whether numbers of numpy in a group are loaded; they are refused otherwise.
         allows_empty_groups (bool): whether a group may have no parameters.
+        not_applicable (Mapping[str, str]): cases that do not apply to the class, with the reasons; none of
+            :data:`~..plugin.ESSENTIAL`.
         linear_in_parameters (bool): whether optimizers of many thousand parameters can be built in no time.
         rank, directory: on a worker, its rank and a directory that the ranks of the case share.
     """
@@ -125,6 +132,7 @@ class ContractBase(Checks):
     loads_numpy_numbers = True
     allows_empty_groups = True
     linear_in_parameters = True
+    not_applicable = types.MappingProxyType({})
     rank = 0
     directory = "."
 
@@ -197,7 +205,10 @@ class ContractBase(Checks):
     # ------------------------------------------------------------------ from pytest to the workers
 
     def pytest_generate_tests(self, metafunc):
-        """Give a case that asks for a layout every layout of the class."""
+        """Give a case that asks for a layout every layout of the class; say what its author has got wrong."""
+        wrong = declaration.mistakes(type(self), ContractBase)
+        if wrong:
+            raise pytest.Collector.CollectError("\n".join(wrong))
         if "layout" in metafunc.fixturenames:
             details = getattr(metafunc.function, "case", None)
             metafunc.parametrize("layout", [each for each in self.layouts if details is None or details.layouts(each)])
@@ -215,6 +226,10 @@ class ContractBase(Checks):
             arguments (dict): its arguments.
         """
         details = getattr(type(self), method).case
+        if method in self.not_applicable:
+            outcome = Outcome([RankOutcome(0, Status.NOT_APPLICABLE, self.not_applicable[method])])
+            self._gate.record(self, details, method, arguments, outcome)
+            pytest.skip(outcome.reason)
         overlay = self._gate.overlay if self.overlay is None else self.overlay
         cls = type(self)
         call = Call(cls.__module__, inspect.getfile(cls), cls.__qualname__, method, arguments, self.directory)
@@ -226,7 +241,7 @@ class ContractBase(Checks):
         self._gate.record(self, details, method, arguments, outcome)
         text = outcome.describe()
         if outcome.status is Status.NOT_APPLICABLE:
-            pytest.skip(text)
+            pytest.skip(outcome.reason)
         if outcome.status is Status.BROKEN:
             pytest.fail(f"the case itself failed, which says nothing about {self.class_under_test}:\n{text}", False)
         if self.faults_expected:
@@ -237,6 +252,12 @@ class ContractBase(Checks):
                 pytest.fail(f"unmodified ColossalAI fails this guard, said to hold because {reason}:\n{text}", False)
         elif outcome.status is Status.VIOLATED:
             pytest.fail(text, False)
+
+    def prepare(self):
+        """Check, on a worker, that the class under test is the one that is named and can be called."""
+        if type(self) not in _CHECKED:
+            declaration.check_class(self)
+            _CHECKED.add(type(self))
 
     def processes(self):
         """Name of the set of worker processes for this class; classes with the same name and world size share one.

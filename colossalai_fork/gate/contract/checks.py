@@ -1,12 +1,13 @@
 """The checks that contract cases are made of. All of them must be called on every rank."""
 
+import errno
 import os
 import re
 
 import torch
 import torch.distributed
 
-from ..workers.outcomes import ContractViolation, NotApplicable
+from ..workers.outcomes import ContractViolation, KitFailure, NotApplicable
 from . import checkpoint_files
 from .comparison import differences, frozen, look_at, loose_storages, twin_of
 from .subjects import closure_for, give_gradients, saved_natively
@@ -139,9 +140,30 @@ class Checks:
         Returns:
             Optional[Exception]: what was raised on this rank.
         """
+        return self.tried(self.checkpoint_io().load_optimizer, subject.optimizer, path, **options)
+
+    def tried(self, method, *arguments, **options):
+        """Call a method of the class under test.
+
+        Args:
+            method (Callable): the method.
+            arguments (Any): its arguments.
+            options (Any): its keyword arguments.
+
+        Returns:
+            Optional[BaseException]: what was raised on this rank; a class may raise anything, and may even want to exit.
+
+        Raises:
+            KitFailure: if it failed for want of space on the disk, which says nothing about the class.
+        """
         try:
-            self.checkpoint_io().load_optimizer(subject.optimizer, path, **options)
-        except Exception as error:
+            method(*arguments, **options)
+        except BaseException as error:
+            cause = error
+            while cause is not None:
+                if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
+                    raise KitFailure(f"{os.strerror(cause.errno)}: {cause}") from error
+                cause = cause.__cause__ or cause.__context__
             return error
         return None
 
@@ -219,7 +241,7 @@ class Checks:
         if error is None:
             problems.insert(0, "a checkpoint that cannot be right was accepted")
         else:
-            if not isinstance(error, kinds):
+            if not isinstance(error, kinds) or isinstance(error, (NotImplementedError, RecursionError)):
                 wanted = " or ".join(kind.__name__ for kind in kinds)
                 problems.append(f"raised {type(error).__name__}, which is no {wanted}: {error}")
             mentions = [*mentions, *(re.compile(rf"rank {rank}\b") for rank in ranks if self.world_size > 1)]

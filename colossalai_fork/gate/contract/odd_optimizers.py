@@ -117,14 +117,14 @@ class LoadsItsOwnWay(Momentum):
 
 
 class FailsWhileLoading(Momentum):
-    """Raises after it has loaded, where :attr:`fails` is set, as a full device or a dying disk would."""
+    """Raises :attr:`fails` after it has loaded, as a full device, a dying disk or a person would make it."""
 
-    fails = False
+    fails = None
 
     def load_state_dict(self, state_dict):
         super().load_state_dict(state_dict)
-        if self.fails:
-            raise RuntimeError("the device is out of memory")
+        if self.fails is not None:
+            raise self.fails
 
 
 class WatchesItsState(Momentum):
@@ -138,6 +138,40 @@ class WatchesItsState(Momentum):
     def load_state_dict(self, state_dict):
         self.still_alive = sum(reference() is not None for reference in self.watched)
         super().load_state_dict(state_dict)
+
+
+class KeepsItsOwnLayout(Momentum):
+    """Has a state dict of its own making: a list of what it keeps, and a number."""
+
+    count = 0
+
+    def state_dict(self):
+        momenta = [state["momentum"] for state in self.state.values()]
+        return {"format": "own", "momenta": momenta, "rates": [group["lr"] for group in self.param_groups], "count": 7}
+
+    def load_state_dict(self, state_dict):
+        self.state.clear()
+        parameters = [parameter for group in self.param_groups for parameter in group["params"]]
+        for group, rate in zip(self.param_groups, state_dict["rates"]):
+            group["lr"] = rate
+        for parameter, momentum in zip(parameters, state_dict["momenta"]):
+            if momentum.shape != parameter.shape:
+                raise ValueError(f"a momentum of shape {tuple(momentum.shape)} belongs to no parameter")
+            self.state[parameter] = {"momentum": momentum.clone()}
+        self.count = state_dict["count"]
+
+
+class SavesMore(Momentum):
+    """Has something beside state and groups in its state dict."""
+
+    seen = None
+
+    def state_dict(self):
+        return {**super().state_dict(), "seen": {"batches": 12, "scale": torch.tensor([0.5, 2.0])}}
+
+    def load_state_dict(self, state_dict):
+        self.seen = state_dict["seen"]
+        super().load_state_dict({key: state_dict[key] for key in ("state", "param_groups")})
 
 
 class ReadsDefaults(torch.optim.SGD):

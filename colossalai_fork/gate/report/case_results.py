@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import re
 from typing import Dict, List, Tuple
 
 #: The contract, point by point, as tables name it.
@@ -21,12 +20,6 @@ POINTS = {
 
 HELD, VIOLATED, NOT_APPLICABLE, BROKEN = "held", "violated", "not applicable", "broken"
 
-# Colours in messages of torch, and where pytest-xdist ran a test.
-_DECORATION = re.compile(r"\x1b\[[0-9;]*m|^\[gw\d+\] .*\n", re.MULTILINE)
-_WHERE = re.compile(r"\A(?:[a-z ]+) on (?:rank [\d, ]+|the only rank): ")
-_VERDICT = re.compile(r"ContractViolation: (.+)")
-_RAISED = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Failed)\b.*", re.MULTILINE)
-
 
 @dataclasses.dataclass(frozen=True)
 class CaseResult:
@@ -38,7 +31,9 @@ class CaseResult:
         points (Tuple[int, ...]): the contract points that the case checks.
         processes (int): number of processes it ran on.
         status (str): "held", "violated", "not applicable", or "broken", which says nothing about the class.
-        text (str): the whole reason, unless it held.
+        reason (str): why, in one line, unless it held.
+        text (str): the whole reason, with where it was and what was printed.
+        findings (Tuple[str, ...]): what was violated on which rank, without what differs from run to run.
         seconds (float): how long it took.
     """
 
@@ -47,19 +42,10 @@ class CaseResult:
     points: Tuple[int, ...]
     processes: int
     status: str
+    reason: str
     text: str
+    findings: Tuple[str, ...]
     seconds: float
-
-    @property
-    def reason(self):
-        """The reason in one line."""
-        text = _DECORATION.sub("", self.text)
-        verdict = _VERDICT.search(text)
-        if verdict:
-            return verdict.group(1).strip()
-        text = _WHERE.sub("", text)
-        raised = _RAISED.findall(text) if "Traceback" in text else []
-        return raised[-1].strip() if raised else next(iter(text.strip().splitlines()), "")
 
     @property
     def method(self):
@@ -150,6 +136,17 @@ class GateResults:
             List[CaseResult]: in the order in which they ended.
         """
         return [result for result in self.results if result.status == BROKEN]
+
+    def slowest(self, count=10):
+        """The cases that took longest.
+
+        Args:
+            count (int): how many at most.
+
+        Returns:
+            List[CaseResult]: the slowest first.
+        """
+        return sorted(self.results, key=lambda result: -result.seconds)[:count]
 
     def cell(self, checkpoint_io, point):
         """Choose the cases of a class that check a point.

@@ -39,73 +39,86 @@ def cell_text(cell):
     return "not applicable" if cell.status == NOT_APPLICABLE else "no case ran"
 
 
-def contract_table(results):
-    """Set classes and contract points against each other.
+def contract_tables(results, width):
+    """Set classes and contract points against each other, in as many tables as it takes to crop nothing.
 
     Args:
         results (GateResults): the results.
+        width (int): of the terminal.
 
     Returns:
-        Table: a row for each point and a column for each class.
+        List[Table]: tables with a row for each point and a column for each class.
     """
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, title="Contract", title_justify="left")
-    table.add_column("point")
+    first = max(len(title) for title in POINTS.values()) + 4
+    columns = []
     for name in results.classes:
-        table.add_column(short(name))
-    for point, title in POINTS.items():
-        cells = [results.cell(name, point) for name in results.classes]
+        cells = [results.cell(name, point) for point in POINTS]
+        columns.append((short(name), cells, max(len(short(name)), *(len(cell_text(cell)) for cell in cells)) + 2))
+    tables, rest = [], columns
+    while rest:
+        count, used = 0, first
+        while count < len(rest) and (count == 0 or used + rest[count][2] <= width):
+            used += rest[count][2]
+            count += 1
+        tables.append(_contract_table(rest[:count], first=not tables))
+        rest = rest[count:]
+    return tables
+
+
+def _contract_table(columns, first):
+    title = "Contract" if first else None
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, title=title, title_justify="left", pad_edge=False)
+    table.add_column("point", overflow="fold")
+    for name, _, _ in columns:
+        table.add_column(name, overflow="fold")
+    for number, (point, title) in enumerate(POINTS.items()):
+        cells = [cells[number] for _, cells, _ in columns]
         texts = [Text(cell_text(cell), _STYLES.get(cell.status, "dim")) for cell in cells]
         table.add_row(f"{point:>2} {title}", *texts)
     return table
 
 
-def violations_table(results):
-    """List what was violated.
+def violation_lines(results):
+    """List what was violated, the most telling first: which class and case, how often, and the whole reason.
 
     Args:
         results (GateResults): the results.
 
     Returns:
-        Table: a row for each class and test method, with the first reason.
+        List[Text]: paragraphs.
     """
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, title="Violations", title_justify="left")
-    groups = results.by_case()
-    shown = [method.removeprefix("test_").replace("_", " ") for _, method in groups]
-    table.add_column("class", no_wrap=True, min_width=max((len(short(name)) for name, _ in groups), default=5))
-    table.add_column("case", overflow="fold", min_width=min(40, max(map(len, shown), default=4)))
-    table.add_column("times", justify="right", min_width=5)
-    table.add_column("for example", overflow="fold")
-    for ((name, _), group), case in zip(groups.items(), shown):
-        table.add_row(short(name), case, str(len(group)), Text(shortened(group[0].reason, 100)))
-    return table
+    paragraphs = [Text("Violations", "bold")]
+    for (name, method), group in results.by_case().items():
+        case = method.removeprefix("test_").replace("_", " ")
+        times = f" ({len(group)} times)" if len(group) > 1 else ""
+        paragraphs.append(Text.assemble((short(name), "bold"), f": {case}{times}"))
+        paragraphs.append(Text(f"    {group[0].reason}"))
+    return paragraphs
 
 
-def shortened(text, most=160):
-    """Cut a text to a length.
-
-    Args:
-        text (str): the text.
-        most (int): how many characters may be left.
-
-    Returns:
-        str: the text, or its beginning.
-    """
-    return text if len(text) <= most else text[: most - 1] + "…"
-
-
-def reasons_table(results):
+def reason_lines(results):
     """List why points do not apply.
 
     Args:
         results (GateResults): the results.
 
     Returns:
-        Table: a row for each point and reason, with the classes.
+        List[Text]: paragraphs.
     """
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, title="Not applicable", title_justify="left")
-    table.add_column("point")
-    table.add_column("reason", overflow="fold")
-    table.add_column("classes", overflow="fold")
+    paragraphs = [Text("Not applicable", "bold")]
     for (point, reason), names in results.not_applicable().items():
-        table.add_row(f"{point:>2} {POINTS[point]}", Text(reason), ", ".join(map(short, names)))
-    return table
+        paragraphs.append(Text(f"{point:>2} {POINTS[point]}: {reason} ({', '.join(map(short, names))})"))
+    return paragraphs
+
+
+def slowest_lines(results):
+    """List the slowest cases.
+
+    Args:
+        results (GateResults): the results.
+
+    Returns:
+        List[Text]: paragraphs.
+    """
+    lines = [Text(f"{each.seconds:>8.2f} s  {each.id}") for each in results.slowest()]
+    return [Text("Slowest cases", "bold"), *lines]

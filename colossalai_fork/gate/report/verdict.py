@@ -1,66 +1,119 @@
 """Runs the gate, shows what came of it and decides whether it passed."""
 
+import dataclasses
+from typing import Tuple
+
 from rich.text import Text
 
 from ..run import run
 from ..selection import short_name
 from . import baseline, documents
 from .progress import GateProgress
-from .terminal import contract_table, reasons_table, shortened, violations_table
+from .terminal import contract_tables, reason_lines, slowest_lines, violation_lines
 
 PASSED, FAILED, NOT_JUDGED = 0, 1, 2
+#: Failures of the kit that are listed one by one.
+MOST_FAILURES = 10
 
 
-def judge(console, selection, reports=(), known=None):
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """What a run came to.
+
+    Attributes:
+        code (int): the exit status: 0 if the contract holds, 1 if it does not, 2 if that cannot be said.
+        said (str): the same in words.
+        lines (Tuple[str, ...]): why there is no judgement, or how the run differs from its baseline.
+        known (Tuple[str, ...]): ids of violations that are known, and as they are known.
+    """
+
+    code: int
+    said: str
+    lines: Tuple[str, ...] = ()
+    known: Tuple[str, ...] = ()
+
+    @property
+    def judged(self):
+        """Whether there is a judgement."""
+        return self.code != NOT_JUDGED
+
+
+def decide(selection, done, known=None):
+    """Decide what a run came to.
+
+    Args:
+        selection (Selection): what was to run.
+        done (Run): what did.
+        known (Optional[Mapping[str, Tuple[str, ...]]]): findings of violations that are known, by their ids; None without
+            a baseline.
+
+    Returns:
+        Verdict: the verdict.
+    """
+    comparison = None if known is None else baseline.compare(known, done.results, done.deselected)
+    as_known = () if comparison is None else comparison.known
+    failures = not_judged(selection, done)
+    if failures:
+        return Verdict(NOT_JUDGED, "no judgement", tuple(failures), as_known)
+    if comparison is None:
+        violated = bool(done.results.violated())
+        return Verdict(FAILED, "the contract is violated") if violated else Verdict(PASSED, "the contract holds")
+    if comparison.matches:
+        return Verdict(PASSED, "only known violations" if as_known else "the contract holds", (), as_known)
+    worse = comparison.new or comparison.changed
+    said = "the contract is violated" if worse else "the baseline is out of date"
+    return Verdict(FAILED, said, tuple(comparison.lines()), as_known)
+
+
+def judge(console, selection, reports=(), known=None, durations=False):
     """Run the gate and show the results.
 
     Args:
         console (Console): where to.
         selection (Selection): what to run.
         reports (Iterable[str]): files to write.
-        known (Optional[List[str]]): ids of violations that are known; None without a baseline.
+        known (Optional[Mapping[str, Tuple[str, ...]]]): see :func:`decide`.
+        durations (bool): whether to list the slowest cases.
 
     Returns:
         int: 0 if the contract holds, 1 if it does not, 2 if that cannot be said.
     """
     with GateProgress(console) as progress:
         done = run(selection, progress)
-    results = done.results
-    comparison = None if known is None else baseline.compare(known, results, done.deselected)
+    verdict = decide(selection, done, known)
+    if not done.complete and done.output.strip() and not done.interrupted:
+        console.print("What pytest said at the end:", style="magenta")
+        console.print(done.output.strip()[-4000:], markup=False, highlight=False, soft_wrap=True)
+    _show(console, done.results, durations)
     for path in reports:
-        documents.write(path, results, comparison)
-    _show(console, results)
-    failures = not_judged(selection, done)
-    for line in failures:
-        console.print(line, style="magenta", markup=False, soft_wrap=True)
-    if not done.complete:
-        console.print(done.output[-4000:], markup=False, highlight=False, soft_wrap=True)
-    if comparison is not None:
-        for text in differences(comparison):
-            console.print(text, style="red", markup=False, soft_wrap=True)
-        passed = comparison.matches
-    else:
-        passed = not results.violated()
-    code = NOT_JUDGED if failures else PASSED if passed else FAILED
-    console.print(summary(results, comparison, code), soft_wrap=True)
-    return code
+        try:
+            documents.write(path, done.results, verdict)
+        except OSError as error:
+            lines = (*verdict.lines, f"{path} cannot be written: {error.strerror}")
+            verdict = dataclasses.replace(verdict, code=NOT_JUDGED, said="no judgement", lines=lines)
+    for line in verdict.lines:
+        console.print(line, style="red" if verdict.judged else "magenta", markup=False, highlight=False, soft_wrap=True)
+    console.print(summary(done.results, verdict), soft_wrap=True)
+    return verdict.code
 
 
-def _show(console, results):
+def _show(console, results, durations):
     if not results.results:
         return
-    console.print(contract_table(results))
-    if results.violated():
+    for table in contract_tables(results, console.width):
+        console.print(table)
         console.print()
-        console.print(violations_table(results))
-    if results.not_applicable():
+    parts = [violation_lines] if results.violated() else []
+    parts += [reason_lines] if results.not_applicable() else []
+    parts += [slowest_lines] if durations else []
+    for part in parts:
+        for paragraph in part(results):
+            console.print(paragraph, soft_wrap=True)
         console.print()
-        console.print(reasons_table(results))
-    console.print()
 
 
 def not_judged(selection, done):
-    """Say why the run says nothing about the contract.
+    """Say why the run says nothing about the contract, the cause before what follows from it.
 
     Args:
         selection (Selection): what was to run.
@@ -70,52 +123,41 @@ def not_judged(selection, done):
         List[str]: the reasons; empty if there is none.
     """
     results = done.results
-    lines = [f"the kit failed in {result.id}: {shortened(result.reason, 400)}" for result in results.broken()[:10]]
-    if len(results.broken()) > 10:
-        lines.append(f"… and in {len(results.broken()) - 10} more cases")
-    if not done.complete:
-        lines.append("the run broke off; the end of what pytest said:")
-    elif not results.ran:
+    if done.interrupted:
+        return [f"interrupted after {len(results.results)} cases"]
+    lines = list(done.failures)
+    by_reason = {}
+    for result in results.broken():
+        by_reason.setdefault(result.reason, []).append(result.id)
+    for reason, ids in list(by_reason.items())[:MOST_FAILURES]:
+        more = f" and {len(ids) - 1} more" if len(ids) > 1 else ""
+        lines.append(f"{reason} [{ids[0]}{more}]")
+    if len(by_reason) > MOST_FAILURES:
+        lines.append(f"… and {len(by_reason) - MOST_FAILURES} more reasons")
+    if not done.complete and not lines:
+        lines.append("the run broke off; what pytest said is above")
+    elif not results.ran and not lines:
         lines.append("no case ran")
-    present = {short_name(name) for name in results.classes}
-    lines += [f"no case of {name} was run" for name in selection.classes if short_name(name) not in present]
+    elif done.expected is not None and len(results.results) < done.expected and not lines:
+        lines.append(f"{done.expected - len(results.results)} of {done.expected} cases did not run")
+    if not lines:
+        present = {short_name(name) for name in results.classes}
+        lines = [f"no case of {name} was run" for name in selection.classes if short_name(name) not in present]
     return lines
 
 
-def differences(comparison):
-    """Say how the violations differ from those of a baseline.
-
-    Args:
-        comparison (Comparison): the run beside the baseline.
-
-    Returns:
-        List[str]: a line for each violation that is new or gone.
-    """
-    return [
-        *(f"not in the baseline: {each}" for each in comparison.new),
-        *(f"no longer violated, so it must leave the baseline: {each}" for each in comparison.gone),
-        *(f"in the baseline, but there is no such case: {each}" for each in comparison.unknown),
-    ]
-
-
-def summary(results, comparison, code):
+def summary(results, verdict):
     """The last line.
 
     Args:
         results (GateResults): the results.
-        comparison (Optional[Comparison]): the run beside the baseline.
-        code (int): the exit status.
+        verdict (Verdict): what they came to.
 
     Returns:
         Text: the line.
     """
     counted = ", ".join(f"{count} {status}" for status, count in sorted(results.counts().items())) or "no cases"
-    known = f" ({len(comparison.known)} known)" if comparison is not None and comparison.known else ""
-    said = {PASSED: "the contract holds", FAILED: "the contract is violated", NOT_JUDGED: "no judgement"}[code]
-    if code == PASSED and known:
-        said = "only known violations"
-    elif code == FAILED and comparison is not None and not comparison.new:
-        said = "the baseline is out of date"
-    style = {PASSED: "bold green", FAILED: "bold red", NOT_JUDGED: "bold magenta"}[code]
+    known = f" ({len(verdict.known)} known)" if verdict.known else ""
+    style = {PASSED: "bold green", FAILED: "bold red", NOT_JUDGED: "bold magenta"}[verdict.code]
     overlay = "on" if results.overlay else "off"
-    return Text.assemble((said, style), f": overlay {overlay}, {counted}{known}")
+    return Text.assemble((verdict.said, style), f": overlay {overlay}, {counted}{known}")

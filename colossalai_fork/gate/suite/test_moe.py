@@ -75,3 +75,14 @@ class TestExpertParallelTensorParallel(MoEContract):
     layouts = ("torch-one-file",)
     expert_parallel = 2
     tensor_parallel = 2
+
+
+@without(DamageCases, ResourceCases)
+class TestExpertsTensorParallelWithoutZero(MoEContract):
+    """Two processes, all weights cut in two, float32: they have rows and columns still."""
+
+    world_size = 2
+    layouts = ("torch-sharded",)
+    tensor_parallel = 2
+    zero = 0
+    precision = "fp32"

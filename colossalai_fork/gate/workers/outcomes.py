@@ -2,6 +2,7 @@
 
 import dataclasses
 import enum
+import re
 from typing import List
 
 
@@ -32,6 +33,10 @@ class Status(enum.Enum):
     DIED = "died"
 
 
+class KitFailure(Exception):
+    """The case cannot judge the class: a mistake of whoever described it, or a machine that has run out of something."""
+
+
 @dataclasses.dataclass(frozen=True)
 class RankOutcome:
     """How a case ended on one rank.
@@ -39,7 +44,8 @@ class RankOutcome:
     Attributes:
         rank (int): the rank.
         status (Status): how it ended there.
-        text (str): the reason, a traceback or the stacks of a rank that hung.
+        text (str): the reason; what was violated has a line for each violation.
+        context (str): a traceback, or the stacks of a rank that hung.
         output (str): what the rank printed while the case ran.
         in_step (bool): whether every rank ended the case at the same place, so that its process can go on.
     """
@@ -47,6 +53,7 @@ class RankOutcome:
     rank: int
     status: Status
     text: str = ""
+    context: str = ""
     output: str = ""
     in_step: bool = False
 
@@ -80,21 +87,81 @@ class Outcome:
         """Whether the processes can run another case: no rank may wait for what another will never send."""
         return all(rank.in_step for rank in self.ranks) and len({rank.status for rank in self.ranks}) == 1
 
+    @property
+    def worst(self):
+        """The ranks that made the status what it is, the cause before what follows from it."""
+        order = (Status.DIED, Status.BROKEN, Status.VIOLATED, Status.HUNG, Status.NOT_APPLICABLE)
+        told = [rank for status in order for rank in self.ranks if rank.status is status]
+        if self.status is Status.BROKEN:
+            told.sort(key=lambda rank: rank.status is not Status.BROKEN)
+        return told
+
+    @property
+    def reason(self):
+        """The reason in one line; "" if the case held."""
+        told = self.worst
+        return next(iter(told[0].text.strip().splitlines()), "") if told else ""
+
+    @property
+    def findings(self):
+        """What was violated on which rank, without what differs from run to run; see :func:`kind_of`."""
+        found = {}
+        for rank in self.ranks:
+            if rank.status in (Status.VIOLATED, Status.DIED, Status.HUNG):
+                for line in rank.text.strip().splitlines():
+                    found.setdefault(kind_of(line), set()).add(rank.rank)
+        everywhere = set(range(len(self.ranks)))
+        return tuple(
+            sorted(
+                line if line.startswith("rank ") or ranks == everywhere else f"rank {_listed(ranks)}: {line}"
+                for line, ranks in found.items()
+            )
+        )
+
     def describe(self):
-        """Say what happened on which rank.
+        """Say what happened on which rank: the reasons first, then where, then what was printed.
 
         Returns:
             str: one paragraph for each different outcome.
         """
-        by_text = {}
-        for rank in self.ranks:
-            if rank.status is not Status.HELD:
-                by_text.setdefault((rank.status, rank.text, rank.output), []).append(rank.rank)
-        paragraphs = []
-        for (status, text, output), ranks in by_text.items():
-            where = "rank " + ", ".join(map(str, ranks)) if len(self.ranks) > 1 else "the only rank"
-            paragraph = f"{status.value} on {where}: {text}"
-            if output.strip():
-                paragraph += f"\n--- printed there ---\n{output.strip()}"
-            paragraphs.append(paragraph)
+        reasons, contexts = {}, {}
+        for rank in self.worst:
+            reasons.setdefault((rank.status, rank.text), []).append(rank.rank)
+            for title, text in (("where", rank.context), ("printed", rank.output)):
+                if text.strip():
+                    contexts.setdefault((title, text.strip()), []).append(rank.rank)
+        paragraphs = [f"{status.value} on {self._where(ranks)}: {text}" for (status, text), ranks in reasons.items()]
+        paragraphs += [f"--- {title}, {self._where(ranks)} ---\n{text}" for (title, text), ranks in contexts.items()]
         return "\n\n".join(paragraphs)
+
+    def _where(self, ranks):
+        return f"rank {_listed(ranks)}" if len(self.ranks) > 1 else "the only rank"
+
+
+def _listed(ranks):
+    return ", ".join(map(str, sorted(ranks)))
+
+
+#: What differs from run to run, or from one version of torch to the next, and what stands for it in a finding.
+_VOLATILE = (
+    (re.compile(r"\b(\w*(?:Error|Exception|Exit|Interrupt|Warning)): .*"), r"\1"),
+    (re.compile(r"0x[0-9a-fA-F]+"), "…"),
+    (re.compile(r"(?<![\w.])/[^\s'\":,]+"), "…"),
+    (re.compile(r"\[[-+\d.e, infa]*\]…?"), "[…]"),
+    (re.compile(r"-?\b\d+\.\d*(?:e[-+]?\d+)?|\b\d{4,}\b"), "#"),
+    (re.compile(r"\b\d+(?= (?:s|seconds|bytes|more)\b)"), "#"),
+)
+
+
+def kind_of(line):
+    """What a line says but for addresses, times, values and the texts of exceptions.
+
+    Args:
+        line (str): a line of the reason for which a case was violated.
+
+    Returns:
+        str: the line with marks in their places.
+    """
+    for pattern, mark in _VOLATILE:
+        line = pattern.sub(mark, line)
+    return line.strip()

@@ -11,6 +11,7 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -38,11 +39,23 @@ _ENVIRONMENT = {
     "MALLOC_MMAP_THRESHOLD_": "65536",
     "TOKENIZERS_PARALLELISM": "false",
     "PYTHONWARNINGS": "ignore",
+    # From Python 3.11 on: modules in the working directory are nobody's.
+    "PYTHONSAFEPATH": "1",
 }
 
 
 class WorkersFailed(RuntimeError):
-    """A set of workers could not be started."""
+    """A set of workers could not be started; the first line of the text says why."""
+
+
+@contextlib.contextmanager
+def _in_directory(path):
+    before = os.getcwd()
+    os.chdir(path)
+    try:
+        yield
+    finally:
+        os.chdir(before)
 
 
 @contextlib.contextmanager
@@ -100,11 +113,14 @@ class WorkerSet:
         if self.device == "cpu":
             # ColossalAI picks its accelerator as it is imported, by what it can see.
             environment["CUDA_VISIBLE_DEVICES"] = ""
+        here = os.getcwd()
+        search_path = tuple(os.path.abspath(each) if each else here for each in sys.path)
         seats = [
-            Seat(rank, self.world_size, self.directory, self.overlay, self.device, tuple(sys.path))
+            Seat(rank, self.world_size, self.directory, self.overlay, self.device, search_path, here)
             for rank in range(self.world_size)
         ]
-        with _environment(environment):
+        # A new interpreter looks for modules where it starts, before anything tells it not to: not where anyone has some.
+        with _environment(environment), _in_directory(self.directory):
             for seat in seats:
                 ours, theirs = context.Pipe()
                 process = context.Process(target=serve, args=(theirs, seat), daemon=True)
@@ -114,16 +130,31 @@ class WorkerSet:
                 self._connections.append(ours)
         self.seats = seats
         deadline = time.monotonic() + START_DEADLINE
-        for seat, connection, process in zip(seats, self._connections, self._processes):
-            ready = multiprocessing.connection.wait(
-                [connection, process.sentinel], max(0.0, deadline - time.monotonic())
-            )
-            try:
-                if connection not in ready:
-                    raise EOFError
-                self.threads_at_fork = max(self.threads_at_fork, connection.recv() or 1)
-            except EOFError:
-                raise WorkersFailed(f"rank {seat.rank} did not start: {self._printed(seat)}") from None
+        for rank in range(self.world_size):
+            self.threads_at_fork = max(self.threads_at_fork, self._said(rank, deadline) or 1)
+        if self.threads_at_fork == 1:
+            for rank in range(self.world_size):
+                self._said(rank, deadline)
+
+    def _said(self, rank, deadline):
+        connection, process = self._connections[rank], self._processes[rank]
+        ready = multiprocessing.connection.wait([connection, process.sentinel], max(0.0, deadline - time.monotonic()))
+        try:
+            if connection not in ready:
+                raise EOFError
+            return connection.recv()
+        except EOFError:
+            raise WorkersFailed(self._why_not_started(self.seats[rank], process)) from None
+
+    def _why_not_started(self, seat, process):
+        printed = self._printed(seat).strip()
+        process.join(GRACE)
+        if process.exitcode is None:
+            cause = f"it was not ready after {START_DEADLINE:g} s"
+        else:
+            cause = (printed.splitlines() or [_ending(process.exitcode)])[-1]
+        context = f"\n--- printed there ---\n{printed}" if printed else ""
+        return f"rank {seat.rank} of {seat.world_size} did not start: {cause}{context}"
 
     @property
     def process_ids(self):
@@ -187,11 +218,9 @@ class WorkerSet:
     def _death(self, rank):
         process = self._processes[rank]
         process.join(GRACE)
-        code = process.exitcode
-        how = f"killed by signal {-code}" if code is not None and code < 0 else f"ended with exit code {code}"
         stacks = self._read(self.seats[rank].stacks_file)
-        text = f"the process was {how}" if code is not None and code < 0 else f"the process {how}"
-        return RankOutcome(rank, Status.DIED, f"{text}\n{stacks}".strip(), self._printed(self.seats[rank]))
+        text = f"the process {_ending(process.exitcode)}"
+        return RankOutcome(rank, Status.DIED, text, stacks.strip(), self._printed(self.seats[rank]))
 
     def _hung(self, pending, deadline):
         sizes = {rank: os.path.getsize(self.seats[rank].stacks_file) for rank in pending}
@@ -208,7 +237,7 @@ class WorkerSet:
         for rank in pending:
             stacks = self._read(self.seats[rank].stacks_file)
             text = f"not finished when time was up ({deadline:g} s for a case, less once another rank has failed)"
-            yield rank, RankOutcome(rank, Status.HUNG, f"{text}; it was here:\n{stacks}", "")
+            yield rank, RankOutcome(rank, Status.HUNG, text, f"it was here:\n{stacks}")
 
     def _read(self, path):
         try:
@@ -235,6 +264,17 @@ class WorkerSet:
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
+def _ending(code):
+    if code is None or code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = "a signal"
+    hint = "; so does a system that is out of memory" if name == "SIGKILL" else ""
+    return f"was killed by {name} (signal {-code}{hint})"
+
+
 class WorkerPool:
     """The sets of a process that runs cases, by what they have to be.
 
@@ -246,6 +286,7 @@ class WorkerPool:
         self.most_processes = most_processes
         self._context = None
         self._sets = {}
+        self._failures = {}
         self._owner = os.getpid()
         atexit.register(self.close)
 
@@ -265,6 +306,9 @@ class WorkerPool:
             WorkersFailed: the set could not be started.
         """
         key = (world_size, overlay, name, device)
+        if key in self._failures:
+            # It would take as long to fail again.
+            raise WorkersFailed(self._failures[key])
         found = self._sets.pop(key, None)
         if found is not None and not found.alive:
             found.close()
@@ -274,7 +318,11 @@ class WorkerPool:
                 self._sets and world_size + sum(each.world_size for each in self._sets.values()) > self.most_processes
             ):
                 self._sets.pop(next(iter(self._sets))).close()
-            found = self._start(world_size, overlay, device)
+            try:
+                found = self._start(world_size, overlay, device)
+            except WorkersFailed as failure:
+                self._failures[key] = str(failure)
+                raise
         # Put last: the first ones are those not used for longest.
         self._sets[key] = found
         return found

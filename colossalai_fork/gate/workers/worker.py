@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import dataclasses
 import datetime
+import errno
 import faulthandler
 import gc
 import importlib
@@ -12,13 +13,16 @@ import multiprocessing
 import os
 import signal
 import sys
+import sysconfig
 import threading
 import traceback
 from typing import Any, Dict, Optional, Tuple
 
 from . import process_groups
-from .outcomes import ContractViolation, NotApplicable, RankOutcome, Status
+from .outcomes import ContractViolation, KitFailure, NotApplicable, RankOutcome, Status
 
+#: What a worker says once it can run cases.
+JOINED = "joined"
 #: The signal on which a worker writes the stacks of all its threads into its stacks file.
 DUMP_STACKS = getattr(signal, "SIGUSR1", None)
 
@@ -34,6 +38,7 @@ class Seat:
         overlay (bool): whether ``colossalai_fork.apply()`` is called before anything else.
         device (str): "cpu" or "cuda".
         search_path (Tuple[str, ...]): ``sys.path`` of the process that asked for the set.
+        working_directory (str): that process's.
     """
 
     rank: int
@@ -42,6 +47,7 @@ class Seat:
     overlay: bool
     device: str
     search_path: Tuple[str, ...]
+    working_directory: str
 
     @property
     def output_file(self):
@@ -108,7 +114,8 @@ def serve(connection, seat):
     """
     _die_with_the_parent()
     _redirect_output(seat)
-    sys.path[:] = list(seat.search_path)
+    os.chdir(seat.working_directory)
+    sys.path[:] = standard_library_first(seat.search_path)
     stacks = open(seat.stacks_file, "w")
     faulthandler.enable(file=stacks)
     if DUMP_STACKS is not None:
@@ -119,6 +126,7 @@ def serve(connection, seat):
     forked = preload.IMPORTED_BY != os.getpid()
     connection.send(preload.THREADS if forked else 1)
     _join(seat)
+    connection.send(JOINED)
     while True:
         try:
             call = connection.recv()
@@ -126,11 +134,30 @@ def serve(connection, seat):
             break
         if call is None:
             break
-        connection.send(_run(call, seat))
+        try:
+            outcome = _run(call, seat)
+        except BaseException as error:  # the kit's own fault, which is none of the class under test
+            outcome = RankOutcome(seat.rank, Status.BROKEN, _said(error), _traceback(error))
+        connection.send(outcome)
     # Not the orderly way out: destructors of process groups wait for peers that may be gone.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
+
+
+def standard_library_first(search_path):
+    """Order a search path so that no module of an author can take the place of one of Python's own.
+
+    Args:
+        search_path (Iterable[str]): directories.
+
+    Returns:
+        List[str]: the same directories.
+    """
+    paths = sysconfig.get_paths()
+    own = [paths["stdlib"], paths["platstdlib"], os.path.join(paths["platstdlib"], "lib-dynload")]
+    first = [each for each in search_path if each in own or each.endswith(".zip") and not os.path.exists(each)]
+    return first + [each for each in search_path if each not in first]
 
 
 def _join(seat):
@@ -166,30 +193,75 @@ def _run(call, seat):
     process_groups.let_go_of_groups()
     torch.manual_seed(0)
     start = os.path.getsize(seat.output_file)
-    in_step = True
+    in_step, context = True, ""
     try:
         instance = call.resolve()()
         instance.rank, instance.directory = seat.rank, call.directory
+        prepare = getattr(instance, "prepare", None)
+        if prepare is not None:
+            prepare()
         getattr(type(instance), call.method).run_here(instance, **call.arguments)
         status, text = Status.HELD, ""
     except NotApplicable as reason:
         status, text = Status.NOT_APPLICABLE, str(reason)
     except ContractViolation as violation:
-        status, text, in_step = Status.VIOLATED, _describe(violation), violation.in_step
+        status, text, in_step = Status.VIOLATED, str(violation), violation.in_step
+        context = _traceback(violation)
+    except KitFailure as failure:
+        status, text, context = Status.BROKEN, str(failure), _traceback(failure.__cause__)
+        in_step = False
     except BaseException as error:  # a case may end in anything, pytest's own exceptions and SystemExit included
         skipped = type(error).__name__ == "Skipped"
-        status, text = (Status.NOT_APPLICABLE, str(error)) if skipped else (Status.BROKEN, _describe(error))
-        in_step = skipped
+        status, text = (Status.NOT_APPLICABLE, str(error)) if skipped else (Status.BROKEN, _said(error))
+        in_step, context = skipped, "" if skipped else _traceback(error)
+    if status in (Status.BROKEN, Status.VIOLATED):
+        full = no_space_left(call.directory) or no_space_left(seat.directory)
+        if full:
+            # Whatever went wrong, a full disk comes first.
+            status, text, in_step = Status.BROKEN, f"{full}\n{text}", False
     gc.collect()
     sys.stdout.flush()
     sys.stderr.flush()
     output = "" if status in (Status.HELD, Status.NOT_APPLICABLE) else _read_from(seat.output_file, start)
-    return RankOutcome(seat.rank, status, text, output, in_step)
+    return RankOutcome(seat.rank, status, text, context, output, in_step)
 
 
-def _describe(error):
+def no_space_left(directory, size=65536):
+    """Try whether a directory can be written to.
+
+    Args:
+        directory (str): the directory.
+        size (int): how many bytes to write.
+
+    Returns:
+        Optional[str]: why it cannot; None if it can.
+    """
+    probe = os.path.join(directory, f".probe-{os.getpid()}")
+    try:
+        with open(probe, "wb") as file:
+            file.write(bytes(size))
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+            return f"{os.strerror(error.errno)} in {directory} (TMPDIR says where cases write)"
+    finally:
+        with contextlib.suppress(OSError):
+            os.remove(probe)
+    return None
+
+
+def _said(error):
+    where = traceback.extract_tb(error.__traceback__)[-1:]
+    place = f" (in {where[0].name}, {os.path.basename(where[0].filename)}:{where[0].lineno})" if where else ""
+    return f"{type(error).__name__}: {error}{place}"
+
+
+def _traceback(error):
+    if error is None:
+        return ""
     # The frame of this module says nothing to the reader.
-    return "".join(traceback.format_exception(type(error), error, error.__traceback__.tb_next))
+    frames = error.__traceback__
+    own = frames is not None and frames.tb_frame.f_code.co_filename == __file__ and frames.tb_next
+    return "".join(traceback.format_exception(type(error), error, own or frames)).strip()
 
 
 def _read_from(path, start, at_most=4000):

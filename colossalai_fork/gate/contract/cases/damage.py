@@ -173,6 +173,41 @@ class DamageCases(ContractBase):
         self.everyone(None)
         self.must_refuse(subject, path, [os.path.basename(outside)])
 
+    @pytest.mark.parametrize("how", ["parent", "absolute"])
+    @case(8, 2, layouts=is_sharded)
+    def test_group_file_outside_the_directory(self, layout, how):
+        subject = self.trained()
+        files = self.files(self.saved(), layout)
+        outside = os.path.join(self.directory, "outside.bin")
+        files.metadata["param_groups"] = outside if how == "absolute" else os.path.join("..", "outside.bin")
+        path = self.write(files)
+        if self.rank == 0:
+            shutil.copy(os.path.join(path, GROUP_FILE), outside)
+        self.everyone(None)
+        self.must_refuse(subject, path, ["outside.bin"])
+
+    @case(2, 3, rows=(19,), guard="a directory with two index files is refused first", layouts=is_sharded)
+    def test_two_index_files(self, layout):
+        subject = self.trained()
+        files = self.files(self.saved(), layout)
+        path = self.write(files)
+        if self.rank == 0:
+            shutil.copy(os.path.join(path, files.index_name), os.path.join(path, f"another.{files.index_name}"))
+        self.everyone(None)
+        self.must_refuse(subject, path, [files.index_name])
+
+    @case(2, 3, rows=(16, 19), layouts=is_sharded)
+    def test_damaged_and_of_another_optimizer(self, layout):
+        # What was read of a damaged checkpoint says little about whether it fits.
+        subject = self.trained()
+        files = self.files(self.saved(), layout)
+        del files.groups[0]["betas"]
+        path = self.write(files)
+        if self.rank == 0:
+            truncate(os.path.join(path, files.name_of(3)), 100)
+        self.everyone(None)
+        self.must_refuse(subject, path, [files.name_of(3), "betas"], kinds=RuntimeError)
+
     @case(1, 8, guard=one_file_goes_native)
     def test_linked_files(self, layout):
         # Download caches keep files elsewhere and link to them.

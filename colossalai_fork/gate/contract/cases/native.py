@@ -1,11 +1,13 @@
 """Contract point 1, the finer parts: what torch's own loading calls and accepts is called and accepted."""
 
+import os
+
 import pytest
 import torch
 
 from ..base import ContractBase, case
 from ..checkpoint_files import is_safetensors, is_torch
-from ..comparison import frozen
+from ..comparison import differences, frozen, look_at
 from ..guards import any_of, everything_is_overwritten, one_file_goes_native, one_file_of_whole_state_goes_native
 
 
@@ -51,6 +53,65 @@ class NativeCases(ContractBase):
         saved = self.saved(ids=(0, 1, 3))
         path = self.write(self.files(saved, layout))
         self.must_replace(subject, halve_rates(None, saved), path)
+
+    @case(1, rows=(28,), guard=one_file_goes_native)
+    def test_pre_hooks_run_in_order(self, layout):
+        self.require(self.fires_hooks, "the class does not load through torch")
+        subject = self.trained()
+
+        def changed(state_dict, change):
+            groups = [{**group, "lr": change(group["lr"])} for group in state_dict["param_groups"]]
+            return {**state_dict, "param_groups": groups}
+
+        changes = (lambda rate: rate / 2, lambda rate: rate + 1)
+        for change in changes:
+            subject.inner.register_load_state_dict_pre_hook(lambda _, state, change=change: changed(state, change))
+        saved = self.saved(ids=(0, 1, 3))
+        path = self.write(self.files(saved, layout))
+        self.must_replace(subject, changed(changed(saved, changes[0]), changes[1]), path)
+
+    def _one_file_of(self, optimizer, change=lambda state_dict: state_dict):
+        path = os.path.join(self.directory, "own.bin")
+        if self.rank == 0:
+            torch.save(change(optimizer.state_dict()), path)
+        self.everyone(None)
+        return path
+
+    def _with_own_layout(self, seed):
+        self.require(self.whole_tensors and self.by_position, "nobody knows which part of them is this rank's")
+        return self.trained(seed, self.recipe(optimizer="KeepsItsOwnLayout"))
+
+    @case(1, guard=one_file_goes_native, layouts=lambda layout: layout == "torch-one-file")
+    def test_layout_of_the_optimizers_own(self, layout):
+        source, subject = self._with_own_layout(1), self._with_own_layout(2)
+        expected = frozen(source.inner.state_dict())
+        self.must_load(subject, self._one_file_of(source.inner))
+        problems = differences(expected, frozen(subject.inner.state_dict()), "")
+        self.verdict(problems + differences(7, subject.inner.count, "what the file has beside state"))
+
+    @case(3, 4, layouts=lambda layout: layout == "torch-one-file")
+    def test_layout_of_the_optimizers_own_that_does_not_fit(self, layout):
+        subject = self._with_own_layout(1)
+
+        def spoilt(state_dict):
+            return {**state_dict, "rates": [1.0, 1.0], "momenta": [*state_dict["momenta"][:-1], torch.ones(99)]}
+
+        before = look_at(subject.inner)
+        error = self.load(subject, self._one_file_of(subject.inner, spoilt))
+        problems = differences(before, look_at(subject.inner), "after the refusal, ")
+        if not isinstance(error, (ValueError, RuntimeError)) or "(99,)" not in str(error):
+            problems.append(f"the optimizer's own reason was not raised: {error!r}")
+        self.verdict(problems)
+
+    @case(1, guard=one_file_goes_native, layouts=lambda layout: layout == "torch-one-file")
+    def test_what_a_file_holds_beside_state_and_groups(self, layout):
+        self.require(self.whole_tensors and self.by_position, "such files are put together from those of the ranks")
+        recipe = self.recipe(optimizer="SavesMore")
+        source, subject = self.trained(1, recipe), self.trained(2, recipe)
+        saved = frozen(source.inner.state_dict())
+        path = self._one_file_of(source.inner)
+        self.must_replace(subject, saved, path)
+        self.verdict(differences(saved["seen"], subject.inner.seen, "what the file has beside state"))
 
     @case(1, guard=one_file_goes_native)
     def test_loading_of_a_subclass(self, layout):

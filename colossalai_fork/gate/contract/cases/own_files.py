@@ -31,11 +31,7 @@ class OwnFilesCases(ContractBase):
         path = os.path.join(self.directory, name)
         if not options.get("shard", True):
             path += ".bin"
-        error = None
-        try:
-            self.checkpoint_io().save_optimizer(subject.optimizer, path, **{"shard": True, **options})
-        except Exception as raised:
-            error = raised
+        error = self.tried(self.checkpoint_io().save_optimizer, subject.optimizer, path, **{"shard": True, **options})
         self.verdict([] if error is None else [f"cannot save: {type(error).__name__}: {error}"])
         return path
 

@@ -94,6 +94,15 @@ class RankCases(ContractBase):
         old_path = self.write(self.files(other, layout), "old")
         self.must_refuse(subject, path if self.rank == 0 else old_path)
 
+    @case(3, rows=(24,), deadline=30.0, layouts=is_sharded)
+    def test_ranks_that_see_different_indexes(self, layout):
+        self.require(self.distributed and self.world_size > 1, "the ranks do not load together")
+        subject = self.trained()
+        # Both sound, and with the same groups: two saves of one run.
+        path = self.write(self.files(self.saved(), layout, shards=2), "new")
+        old_path = self.write(self.files(self.saved(steps=2), layout, shards=4), "old")
+        self.must_refuse(subject, path if self.rank == 0 else old_path)
+
     @pytest.mark.parametrize("failing", ["first", "last"])
     @case(4, 3, deadline=30.0)
     def test_loading_fails_after_validation(self, layout, failing):
@@ -105,9 +114,9 @@ class RankCases(ContractBase):
         groups = [{**group, "params": len(group["params"])} for group in subject.inner.param_groups]
         weights = subject.weights()
         bad_rank = 0 if failing == "first" else self.world_size - 1
-        subject.inner.fails = self.rank == bad_rank
+        subject.inner.fails = RuntimeError("the device is out of memory") if self.rank == bad_rank else None
         error = self.load(subject, path)
-        subject.inner.fails = False
+        subject.inner.fails = None
         self.verdict(self._left_empty(subject, error, groups, weights))
         twin = self.native_twin(subject, saved)
         self.must_load(subject, path)

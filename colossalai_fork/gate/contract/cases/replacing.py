@@ -139,6 +139,14 @@ class ReplacingCases(ContractBase):
             saved = self.saved(recipe, ids=(1, 2))
             self.must_replace(subject, saved, self.write(self.files(saved, layout), name))
 
+    @case(1, rows=(11,), guard=one_file_of_whole_state_goes_native)
+    def test_scalar_state_of_a_number(self, layout):
+        for name in ("NAdam", "ASGD"):
+            recipe = self.recipe(optimizer=name, shapes=((7,), (), (4, 3), ()), groups=((0, 1), (2, 3)))
+            subject = self.trained(recipe=recipe)
+            saved = self.saved(recipe, ids=(1, 2))
+            self.must_replace(subject, saved, self.write(self.files(saved, layout), name))
+
     @case(1, rows=(12, 25), guard=one_file_of_whole_state_goes_native)
     def test_moments_of_rows_and_columns(self, layout):
         self.require(self.has_rows_and_columns, "what is cut flat has no rows")
@@ -197,6 +205,24 @@ class ReplacingCases(ContractBase):
         for group in saved["param_groups"]:
             group["lr"] = torch.tensor(group["lr"])
         self.must_replace(subject, saved, self.write(self.files(saved, layout)), step=False)
+
+    @case(1, guard=ALL_OVERWRITTEN)
+    def test_option_that_was_not_saved_is_gone(self, layout):
+        subject = self.trained()
+        for group in subject.inner.param_groups:
+            group["only here"] = 1
+        saved = self.saved()
+        self.must_replace(subject, saved, self.write(self.files(saved, layout)))
+
+    @case(1, guard=ALL_OVERWRITTEN)
+    def test_saved_options_win(self, layout):
+        # Over those that the optimizer was built with, and over those that its plugin has added.
+        subject = self.trained()
+        saved = self.saved()
+        for group in saved["param_groups"]:
+            group.update({key: not group[key] for key in ("maximize", "bias_correction") if key in group})
+            group.update(betas=(0.8, 0.99), weight_decay=0.25)
+        self.must_replace(subject, saved, self.write(self.files(saved, layout)))
 
     @case(1, rows=(15,), guard=one_file_goes_native)
     def test_file_of_adam_into_adamw(self, layout):

@@ -3,7 +3,7 @@
 import torch
 
 from ..base import ContractBase, case
-from ..comparison import differences, look_at
+from ..comparison import differences, frozen, look_at
 
 
 def torch_cuts_for_itself(contract, arguments):
@@ -50,3 +50,11 @@ class StateDictCases(ContractBase):
             error = raised
         problems = [] if error is not None else ["a state dict that cannot be right was accepted"]
         self.verdict(problems + differences(before, look_at(subject.inner), "after the refusal, "))
+
+    @case(10, guard="what is returned has been gathered, and is nothing that a step changes")
+    def test_state_dict_stays_what_it_was(self):
+        subject = self.trained()
+        state_dict = subject.optimizer.state_dict(**self.whole_state_dict)
+        before = frozen(state_dict)
+        subject.train(5, None)
+        self.verdict(differences(before, frozen(state_dict), "after one more step, what state_dict() returned: "))
