@@ -6,7 +6,7 @@ from typing import Optional, Union
 import colossalai.checkpoint_io.checkpoint_io_base as upstream
 from torch.optim import Optimizer
 
-from .optimizer_restore.files.saved_state import find_index
+from .optimizer_restore.files.saved_state import is_sharded
 
 __all__ = ["CheckpointIO"]
 
@@ -39,9 +39,16 @@ class CheckpointIO(upstream.CheckpointIO):
         Raises:
             ValueError: If the checkpoint does not fit the optimizer. Nothing has changed, on any rank.
             RuntimeError: If the checkpoint is damaged or missing. The message says what the optimizer holds.
+            FileNotFoundError: If a file of it is missing. The error is a RuntimeError, and a ValueError, too.
         """
+        from .general_checkpoint_io import GeneralCheckpointIO
+
         # A rank that finds no checkpoint must not raise here, where the others would wait for it in vain.
-        sharded, path = find_index(checkpoint)
+        sharded, path = is_sharded(checkpoint)
+        if sharded and type(self).load_sharded_optimizer is not GeneralCheckpointIO.load_sharded_optimizer:
+            # A loader of somebody else's opens what it is given as an index file.
+            if Path(path).is_dir():
+                raise ValueError("cannot load the optimizer: {} holds no index file, or several".format(path))
         load = self.load_sharded_optimizer if sharded else self.load_unsharded_optimizer
         arguments = (optimizer, path, prefix) if sharded else (optimizer, path)
         load(*arguments, low_cpu_mem_mode=low_cpu_mem_mode, num_threads=num_threads)

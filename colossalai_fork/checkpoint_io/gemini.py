@@ -21,13 +21,14 @@ from colossalai.tensor.d_tensor import (
 )
 from colossalai.tensor.padded_tensor import is_padded_tensor
 from colossalai.utils import is_ddp_ignored
-from torch.distributed import ProcessGroup
 
 from .general_checkpoint_io import GeneralCheckpointIO
 from .optimizer_restore.destination import Destination, require_boosted
 from .optimizer_restore.files.saved_state import in_memory
+from .optimizer_restore.gather import in_pinned_memory
 from .optimizer_restore.gemini_destination import GeminiDestination
 from .optimizer_restore.restore import restore
+from .optimizer_restore.state_kinds import is_scalar
 
 __all__ = ["GeminiCheckpointIO", "GeminiOptimizer"]
 
@@ -39,22 +40,9 @@ class GeminiCheckpointIO(upstream.GeminiCheckpointIO, GeneralCheckpointIO):
     load_unsharded_optimizer = GeneralCheckpointIO.load_unsharded_optimizer
 
     def optimizer_destination(self, optimizer: OptimizerWrapper) -> Destination:
-        """
-        Args:
-            optimizer (OptimizerWrapper): The boosted optimizer.
-
-        Returns:
-            Destination: Which saved parameter belongs to which of its parameters, and which part of it this rank keeps.
-        """
+        """Each rank holds ranges of the same optimizer. See GeneralCheckpointIO."""
         require_boosted(optimizer, upstream_optim.GeminiOptimizer)
-        return GeminiDestination(optimizer)
-
-    def loading_group(self) -> ProcessGroup:
-        """
-        Returns:
-            ProcessGroup: All ranks: each holds a part of the same optimizer, or a copy of another rank's part.
-        """
-        return dist.group.WORLD
+        return GeminiDestination(optimizer, dist.group.WORLD)
 
 
 class GeminiOptimizer(upstream_optim.GeminiOptimizer):
@@ -134,7 +122,7 @@ class GeminiOptimizer(upstream_optim.GeminiOptimizer):
         for key, value in parts[0][1].items() if parts else ():
             if key == "step":
                 whole_state[key] = torch.tensor(float(value), dtype=torch.float32)
-            elif not isinstance(value, torch.Tensor) or value.dim() == 0:
+            elif is_scalar(key, value):
                 whole_state[key] = value
             else:
                 flat = torch.zeros(param.numel(), dtype=torch.float32)
@@ -188,9 +176,7 @@ class GeminiOptimizer(upstream_optim.GeminiOptimizer):
                 pinned = pinned_state_dicts.setdefault(param_id, {})
                 for key, value in state.items():
                     if isinstance(value, torch.Tensor):
-                        if key not in pinned:
-                            pinned[key] = torch.empty_like(value, pin_memory=True, device="cpu")
-                        state[key] = pinned[key].copy_(value)
+                        state[key] = in_pinned_memory(pinned, key, value)
             shard, size = sharder.append_optim_state(param_id, state)
             if shard is not None:
                 yield shard, size
@@ -208,7 +194,7 @@ class GeminiOptimizer(upstream_optim.GeminiOptimizer):
             ValueError: If it does not fit the optimizer. Nothing has changed, on any rank.
             RuntimeError: If it is not a state dict. Nothing has changed, on any rank.
         """
-        restore(GeminiDestination(self), lambda: in_memory(state_dict), dist.group.WORLD)
+        restore(GeminiDestination(self, dist.group.WORLD), lambda: in_memory(state_dict))
 
 
 def _on_cpu(value: Any) -> Any:

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, Optional, Union
 
 import colossalai.checkpoint_io.general_checkpoint_io as upstream
-from torch.distributed import ProcessGroup
 from torch.optim import Optimizer
 
 from .checkpoint_io_base import CheckpointIO
@@ -27,17 +26,10 @@ class GeneralCheckpointIO(upstream.GeneralCheckpointIO, CheckpointIO):
             optimizer (Union[Optimizer, OptimizerWrapper]): The optimizer, boosted or not.
 
         Returns:
-            Destination: Which saved parameter belongs to which of its parameters, and which part of it this rank keeps.
+            Destination: Which saved parameter belongs to which of its parameters, which part of it this rank keeps, and
+                which ranks load together. Here each rank acts for itself.
         """
         return Destination(unwrapped(optimizer))
-
-    def loading_group(self) -> Optional[ProcessGroup]:
-        """
-        Returns:
-            Optional[ProcessGroup]: The ranks that load an optimizer together, so that all of them do or none; None if each
-                rank acts for itself.
-        """
-        return None
 
     def load_sharded_optimizer(
         self,
@@ -50,7 +42,7 @@ class GeneralCheckpointIO(upstream.GeneralCheckpointIO, CheckpointIO):
         """
         Load an optimizer from shards.
 
-        Must be called on every rank of :meth:`loading_group`.
+        Must be called on every rank that loads together, as :meth:`optimizer_destination` says.
 
         Args:
             optimizer (Optimizer): The optimizer, boosted or not.
@@ -64,7 +56,7 @@ class GeneralCheckpointIO(upstream.GeneralCheckpointIO, CheckpointIO):
             RuntimeError: If the checkpoint is damaged. The message says what the optimizer holds.
         """
         opened = partial(open_sharded, index_file_path)
-        restore(self.optimizer_destination(optimizer), opened, self.loading_group(), low_cpu_mem_mode, num_threads)
+        restore(self.optimizer_destination(optimizer), opened, low_cpu_mem_mode, num_threads)
 
     def load_unsharded_optimizer(
         self,
@@ -76,7 +68,7 @@ class GeneralCheckpointIO(upstream.GeneralCheckpointIO, CheckpointIO):
         """
         Load an optimizer from one file.
 
-        Must be called on every rank of :meth:`loading_group`.
+        Must be called on every rank that loads together, as :meth:`optimizer_destination` says.
 
         Args:
             optimizer (Optimizer): The optimizer, boosted or not.
@@ -89,4 +81,4 @@ class GeneralCheckpointIO(upstream.GeneralCheckpointIO, CheckpointIO):
             RuntimeError: If the checkpoint is damaged. The message says what the optimizer holds.
         """
         opened = partial(open_unsharded, checkpoint)
-        restore(self.optimizer_destination(optimizer), opened, self.loading_group(), low_cpu_mem_mode, num_threads)
+        restore(self.optimizer_destination(optimizer), opened, low_cpu_mem_mode, num_threads)

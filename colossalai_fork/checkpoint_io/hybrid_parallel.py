@@ -11,8 +11,9 @@ from torch.distributed import ProcessGroup
 
 from .general_checkpoint_io import GeneralCheckpointIO
 from .optimizer_restore.destination import Destination, require_boosted
-from .optimizer_restore.gather import gather_state
+from .optimizer_restore.gather import gather_parts, in_pinned_memory
 from .optimizer_restore.hybrid_parallel_destination import HybridParallelDestination
+from .optimizer_restore.state_kinds import is_scalar
 from .optimizer_restore.tensor_parallel import tensor_parallel_placement
 
 __all__ = ["HybridParallelCheckpointIO"]
@@ -25,22 +26,9 @@ class HybridParallelCheckpointIO(upstream.HybridParallelCheckpointIO, GeneralChe
     load_unsharded_optimizer = GeneralCheckpointIO.load_unsharded_optimizer
 
     def optimizer_destination(self, optimizer: OptimizerWrapper) -> Destination:
-        """
-        Args:
-            optimizer (OptimizerWrapper): The boosted optimizer.
-
-        Returns:
-            Destination: Which saved parameter belongs to which of its parameters, and which part of it this rank keeps.
-        """
+        """Each rank holds a part of the same optimizer, or a copy of another rank's part. See GeneralCheckpointIO."""
         require_boosted(optimizer)
-        return HybridParallelDestination(optimizer, self.tp_rank, self.tp_size)
-
-    def loading_group(self) -> ProcessGroup:
-        """
-        Returns:
-            ProcessGroup: All ranks: each holds a part of the same optimizer, or a copy of another rank's part.
-        """
-        return dist.group.WORLD
+        return HybridParallelDestination(optimizer, self.tp_rank, self.tp_size, dist.group.WORLD)
 
     @staticmethod
     def gather_from_sharded_optimizer_state(
@@ -80,13 +68,11 @@ class HybridParallelCheckpointIO(upstream.HybridParallelCheckpointIO, GeneralChe
         placement = tensor_parallel_placement(
             param, original_shape, dist.get_rank(tp_group), dist.get_world_size(tp_group)
         )
-        whole_state = gather_state(state, placement, tp_group, dp_group if use_zero else None)
+        whole_state = gather_parts(state, placement, tp_group, dp_group if use_zero else None)
         result = state if inplace else {}
         for key, value in whole_state.items():
-            if isinstance(value, torch.Tensor) and value.dim() > 0 and key != "step" and pinned_state_dicts is not None:
-                if key not in pinned_state_dicts:
-                    pinned_state_dicts[key] = torch.empty_like(value, pin_memory=True, device="cpu")
-                result[key] = pinned_state_dicts[key].copy_(value)
+            if pinned_state_dicts is not None and not is_scalar(key, value):
+                result[key] = in_pinned_memory(pinned_state_dicts, key, value)
             elif isinstance(value, torch.Tensor):
                 result[key] = value.detach().to(device, copy=True)
             else:

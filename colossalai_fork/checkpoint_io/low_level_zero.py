@@ -3,7 +3,7 @@
 import copy
 import os
 from pathlib import Path
-from typing import Any, Dict, Iterator, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
 import colossalai.booster.plugin.low_level_zero_plugin as upstream
 import colossalai.zero.low_level.low_level_optim as upstream_optim
@@ -20,13 +20,15 @@ from colossalai.checkpoint_io.utils import (
 )
 from colossalai.interface import OptimizerWrapper
 from colossalai.zero.low_level._utils import all_gather_into_flat_tensor_nd, get_nd_rank, get_nd_world_size
+from torch.optim import Optimizer
 
 from .general_checkpoint_io import GeneralCheckpointIO
 from .optimizer_restore.destination import Destination, require_boosted
 from .optimizer_restore.files.saved_state import in_memory
+from .optimizer_restore.gather import in_pinned_memory
 from .optimizer_restore.low_level_zero_destination import LowLevelZeroDestination
 from .optimizer_restore.restore import restore
-from .optimizer_restore.state_kinds import AVERAGED_STATE
+from .optimizer_restore.state_kinds import AVERAGED_STATE, is_scalar
 from .torch_ddp import TorchDDPCheckpointIO
 
 __all__ = ["LowLevelZeroCheckpointIO", "LowLevelZeroOptimizer"]
@@ -39,15 +41,9 @@ class LowLevelZeroCheckpointIO(upstream.LowLevelZeroCheckpointIO, TorchDDPCheckp
     load_unsharded_optimizer = GeneralCheckpointIO.load_unsharded_optimizer
 
     def optimizer_destination(self, optimizer: OptimizerWrapper) -> Destination:
-        """
-        Args:
-            optimizer (OptimizerWrapper): The boosted optimizer.
-
-        Returns:
-            Destination: Which saved parameter belongs to which of its parameters, and which part of it this rank keeps.
-        """
+        """Each rank holds slices of the same optimizer. See GeneralCheckpointIO."""
         require_boosted(optimizer, upstream_optim.LowLevelZeroOptimizer)
-        return LowLevelZeroDestination(optimizer)
+        return LowLevelZeroDestination(optimizer, dist.group.WORLD)
 
     def save_sharded_optimizer(
         self,
@@ -88,7 +84,11 @@ class LowLevelZeroCheckpointIO(upstream.LowLevelZeroCheckpointIO, TorchDDPCheckp
         else:
             total_size = save_state_dict_shards(shards, checkpoint, index_file, states_name, is_master)
         if is_master:
-            save_param_groups(optimizer.optim.state_dict(), os.path.join(checkpoint, group_name))
+            # Native code cannot name entries of parameters that boosting has replaced.
+            held = {param for group in optimizer.optim.param_groups for param in group["params"]}
+            is_whole = held.issuperset(filter(torch.is_tensor, optimizer.optim.state))
+            saved = optimizer.optim.state_dict() if is_whole else optimizer._pack_state({})
+            save_param_groups(saved, os.path.join(checkpoint, group_name))
             index_file.append_meta_data("param_groups", group_name)
             index_file.append_meta_data("total_size", total_size)
             index_file.write_index_file(index_name)
@@ -127,8 +127,7 @@ class LowLevelZeroOptimizer(upstream_optim.LowLevelZeroOptimizer):
         whole_state: Dict[str, Any] = {}
         size = 0.0
         for key, value in self.optim.state[master_param].items():
-            # A 0-dim tensor is one number for the whole parameter, of which every rank has its copy.
-            if not isinstance(value, torch.Tensor) or key == "step" or value.dim() == 0:
+            if is_scalar(key, value):
                 if keep:
                     whole_state[key] = copy.deepcopy(value)
                 continue
@@ -142,9 +141,7 @@ class LowLevelZeroOptimizer(upstream_optim.LowLevelZeroOptimizer):
             whole = gathered[: working_param.numel()].reshape(working_param.shape)
             size += calculate_tensor_size(whole)
             if keep and pinned is not None:
-                if key not in pinned:
-                    pinned[key] = torch.empty_like(whole, pin_memory=True, device="cpu")
-                whole_state[key] = pinned[key].copy_(whole)
+                whole_state[key] = in_pinned_memory(pinned, key, whole)
             elif keep:
                 whole_state[key] = whole.cpu()
         return whole_state, size
@@ -165,13 +162,15 @@ class LowLevelZeroOptimizer(upstream_optim.LowLevelZeroOptimizer):
         Returns:
             Dict[str, Any]: ``state`` and ``param_groups`` in the form of native ``state_dict``, tensors on CPU.
         """
+        _check_scalars(self.optim)
         whole_states: Dict[Any, Any] = {}
+        held = _params_of(self.optim)
         for key, state in self.optim.state.items():
-            if isinstance(key, torch.Tensor):
+            if not isinstance(key, torch.Tensor):
+                whole_states[key] = copy.deepcopy(state)
+            elif key in held:
                 pinned = None if pinned_state_dicts is None else pinned_state_dicts.setdefault(key, {})
                 whole_states[key], _ = self.gather_state(key, only_on_master, pinned)
-            else:
-                whole_states[key] = copy.deepcopy(state)
         return self._pack_state(whole_states)
 
     def state_dict_shard(
@@ -193,6 +192,7 @@ class LowLevelZeroOptimizer(upstream_optim.LowLevelZeroOptimizer):
             Tuple[Dict[Any, Any], float]: States by parameter id, and their size in MB. Parameters without state are left
                 out, as native ``state_dict`` does; without any state there is one empty shard.
         """
+        _check_scalars(self.optim)
         shard: Dict[Any, Any] = {
             key: copy.deepcopy(state) for key, state in self.optim.state.items() if isinstance(key, str)
         }
@@ -225,4 +225,26 @@ class LowLevelZeroOptimizer(upstream_optim.LowLevelZeroOptimizer):
         groups = list(self.pg_to_param_list)
         # Parameters of several groups, or of a mesh of them, tie more ranks together than any one group has.
         group = groups[0] if len(groups) == 1 and not isinstance(groups[0], tuple) else dist.group.WORLD
-        restore(LowLevelZeroDestination(self), lambda: in_memory(state_dict), group)
+        restore(LowLevelZeroDestination(self, group), lambda: in_memory(state_dict))
+
+
+def _params_of(optimizer: Optimizer) -> Set[torch.Tensor]:
+    return {param for group in optimizer.param_groups for param in group["params"]}
+
+
+def _check_scalars(optimizer: Optimizer) -> None:
+    # Where a rank has one number, e.g. for a slice that is all zero, those that have slices would wait for it in vain.
+    params = [param for group in optimizer.param_groups for param in group["params"]]
+    scalars = [
+        (position, str(key))
+        for position, param in enumerate(params)
+        for key, value in optimizer.state.get(param, {}).items()
+        if isinstance(value, torch.Tensor) and is_scalar(key, value)
+    ]
+    of_ranks: List[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(of_ranks, scalars)
+    differing = set().union(*of_ranks) - set(of_ranks[0]).intersection(*of_ranks)
+    if differing:
+        text = "the state {!r} of parameter id {} cannot be gathered: it is one number on some ranks, a slice on others"
+        position, key = min(differing)
+        raise ValueError(text.format(key, position))

@@ -14,7 +14,7 @@ from torch.distributed import ProcessGroup
 from .general_checkpoint_io import GeneralCheckpointIO
 from .hybrid_parallel import HybridParallelCheckpointIO
 from .optimizer_restore.destination import Destination, require_boosted
-from .optimizer_restore.gather import gather_state
+from .optimizer_restore.gather import gather_parts
 from .optimizer_restore.moe_destination import MoEDestination
 from .optimizer_restore.tensor_parallel import tensor_parallel_placement
 
@@ -28,15 +28,9 @@ class MoECheckpointIO(upstream.MoECheckpointIO, HybridParallelCheckpointIO):
     load_unsharded_optimizer = GeneralCheckpointIO.load_unsharded_optimizer
 
     def optimizer_destination(self, optimizer: OptimizerWrapper) -> Destination:
-        """
-        Args:
-            optimizer (OptimizerWrapper): The boosted optimizer.
-
-        Returns:
-            Destination: Which saved parameter belongs to which of its parameters, and which part of it this rank keeps.
-        """
+        """Each rank holds a part of the same optimizer, or a copy of another rank's part. See GeneralCheckpointIO."""
         require_boosted(optimizer)
-        return MoEDestination(optimizer, self.tp_rank, self.tp_size)
+        return MoEDestination(optimizer, self.tp_rank, self.tp_size, dist.group.WORLD)
 
     @staticmethod
     def gather_from_sharded_optimizer_state(
@@ -78,7 +72,7 @@ class MoECheckpointIO(upstream.MoECheckpointIO, HybridParallelCheckpointIO):
             param, original_shape, dist.get_rank(tp_group), dist.get_world_size(tp_group)
         )
         zero_group = moe_dp_group if is_moe_param else global_dp_group
-        whole_state = gather_state(state, placement, tp_group, zero_group if use_zero else None, everywhere=False)
+        whole_state = gather_parts(state, placement, tp_group, zero_group if use_zero else None, everywhere=False)
         result = state if inplace else {}
         for key, value in whole_state.items():
             is_tensor = isinstance(value, torch.Tensor)

@@ -3,7 +3,6 @@
 import colossalai.booster.plugin.torch_ddp_plugin as upstream
 import torch.distributed as dist
 from colossalai.interface import OptimizerWrapper
-from torch.distributed import ProcessGroup
 
 from .general_checkpoint_io import GeneralCheckpointIO
 from .optimizer_restore.destination import Destination, require_boosted
@@ -18,19 +17,6 @@ class TorchDDPCheckpointIO(upstream.TorchDDPCheckpointIO, GeneralCheckpointIO):
     load_unsharded_optimizer = GeneralCheckpointIO.load_unsharded_optimizer
 
     def optimizer_destination(self, optimizer: OptimizerWrapper) -> Destination:
-        """
-        Args:
-            optimizer (OptimizerWrapper): The boosted optimizer.
-
-        Returns:
-            Destination: Which saved parameter belongs to which of its parameters, and which part of it this rank keeps.
-        """
+        """All ranks load together: parameters drift apart if one of them holds other state. See GeneralCheckpointIO."""
         require_boosted(optimizer)
-        return Destination(optimizer.unwrap())
-
-    def loading_group(self) -> ProcessGroup:
-        """
-        Returns:
-            ProcessGroup: All ranks: parameters drift apart if one of them holds other state.
-        """
-        return dist.group.WORLD
+        return Destination(optimizer.unwrap(), dist.group.WORLD)

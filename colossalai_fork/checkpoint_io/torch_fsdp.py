@@ -3,7 +3,6 @@
 import colossalai.booster.plugin.torch_fsdp_plugin as upstream
 import torch.distributed as dist
 from colossalai.interface import OptimizerWrapper
-from torch.distributed import ProcessGroup
 
 from .general_checkpoint_io import GeneralCheckpointIO
 from .optimizer_restore.destination import Destination, require_boosted
@@ -19,19 +18,6 @@ class TorchFSDPCheckpointIO(upstream.TorchFSDPCheckpointIO, GeneralCheckpointIO)
     load_unsharded_optimizer = GeneralCheckpointIO.load_unsharded_optimizer
 
     def optimizer_destination(self, optimizer: OptimizerWrapper) -> Destination:
-        """
-        Args:
-            optimizer (OptimizerWrapper): The boosted optimizer.
-
-        Returns:
-            Destination: Which saved parameters make which of its flat ones.
-        """
+        """Each rank holds slices of the same optimizer. See GeneralCheckpointIO."""
         require_boosted(optimizer, upstream.FSDPOptimizerWrapper)
-        return FSDPDestination(optimizer.unwrap(), optimizer.unwrap_model().unwrap())
-
-    def loading_group(self) -> ProcessGroup:
-        """
-        Returns:
-            ProcessGroup: All ranks: each holds a part of the same optimizer.
-        """
-        return dist.group.WORLD
+        return FSDPDestination(optimizer.unwrap(), optimizer.unwrap_model().unwrap(), dist.group.WORLD)

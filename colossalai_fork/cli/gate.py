@@ -10,7 +10,7 @@ EXTRA = "this command needs more packages: python -m pip install 'colossalai-for
 
 
 def _report_file(ctx, parameter, path):
-    from ..gate.report import SUFFIXES
+    from ..gate.report.documents import SUFFIXES
 
     for file in path:
         if os.path.splitext(file)[1].lower() not in SUFFIXES:
@@ -81,9 +81,9 @@ def gate(overlay, classes, processes, device, reports, baseline, jobs, files):
         raise click.ClickException(EXTRA)
     from rich.console import Console
 
-    from ..gate.baseline import BaselineError, read
+    from ..gate.report.baseline import BaselineError, read
+    from ..gate.report.verdict import judge
     from ..gate.run import Selection, default_jobs
-    from ..gate.verdict import judge
 
     junit = [file for file in reports if file.lower().endswith(".xml")]
     if len(junit) > 1:

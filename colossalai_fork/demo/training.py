@@ -28,7 +28,7 @@ from torch import nn
 
 import colossalai_fork
 
-from ..gate import cpu_stand_in
+from ..gate.cpu import stand_in
 from .schedule import BATCH_SIZE, FIXED, REFERENCE, UNMODIFIED, WORLD_SIZE, Schedule
 
 #: Images to train on; the rest tests the model.
@@ -233,7 +233,7 @@ def main():
     arguments = parser.parse_args()
 
     torch.set_num_threads(1)
-    cpu_stand_in.install()
+    stand_in.install()
     dist.init_process_group(
         "gloo",
         init_method="file://" + os.path.join(arguments.directory, "rendezvous"),

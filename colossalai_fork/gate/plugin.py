@@ -101,7 +101,7 @@ class Gate:
     def pool(self):
         """The worker processes, none of which is started before it is needed."""
         if self._pool is None:
-            from .workers import WorkerPool
+            from .workers.pool import WorkerPool
 
             self._pool = WorkerPool()
         return self._pool

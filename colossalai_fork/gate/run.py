@@ -13,12 +13,12 @@ from typing import Optional, Tuple
 import pytest
 
 from .plugin import STATUS
-from .results import BROKEN, NOT_APPLICABLE, CaseResult, GateResults
+from .report.case_results import BROKEN, NOT_APPLICABLE, CaseResult, GateResults
 
 #: Cases in which the kit may fail, and nothing else happen, before a run is given up.
 MOST_BROKEN = 10
 
-_GATE = pathlib.Path(__file__).resolve().parent
+_SUITE = pathlib.Path(__file__).resolve().parent / "suite"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,9 +53,9 @@ class Selection:
             List[str]: the arguments.
         """
         return [
-            *(self.files or [str(_GATE)]),
+            *(self.files or [str(_SUITE)]),
             # Whatever configuration lies around where this is run has nothing to do with the gate.
-            *("-c", os.devnull, "--rootdir", str(pathlib.Path.cwd() if self.files else _GATE)),
+            *("-c", os.devnull, "--rootdir", str(pathlib.Path.cwd() if self.files else _SUITE)),
             *("-p", "colossalai_fork.gate.plugin", "-p", "colossalai_fork.gate.selection", "-p", "no:cacheprovider"),
             *("-q", "-s", "--tb", "short", "-W", "ignore", "--overlay", "on" if self.overlay else "off"),
             *("--gate-device", self.device, "--gate-processes", str(self.processes)),

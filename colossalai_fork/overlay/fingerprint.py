@@ -4,17 +4,12 @@ Recognises a function by its source, without carrying that source.
 A fingerprint is a list of digests: one for the signature with its decorators, one for each statement of the body.
 Comments, docstrings, quotes and layout do not count. Digests are equal under Python 3.10 to 3.13. Because each statement has
 its own, a function that is not known can be shown together with the very lines that are new in it.
-
-``python -m colossalai_fork.overlay.fingerprint [MODULE:QUALNAME ...]`` prints the fingerprints of what is installed, for the
-table; without arguments those of every function in the table.
 """
 
 import ast
 import difflib
 import hashlib
-import importlib
 import inspect
-import sys
 import types
 from dataclasses import dataclass
 from functools import cached_property
@@ -275,26 +270,3 @@ class _Unqualify(ast.NodeTransformer):
 
 def _digest(text):
     return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def main(symbols):
-    """Print fingerprints of what is installed, ready to be pasted into the table.
-
-    Args:
-        symbols (list[str]): ``MODULE:QUALNAME`` each; every symbol of the table if empty.
-    """
-    from .inspection import find
-    from .table import REPLACEMENTS
-
-    for symbol in symbols or [row.symbol for row in REPLACEMENTS if row.kind == "replace"]:
-        module, _, name = symbol.partition(":")
-        owner, attribute = find(importlib.import_module(module), name)
-        digests = source_of(vars(owner)[attribute]).fingerprint.split()
-        print(symbol)
-        for start in range(0, len(digests), 7):
-            blank = " " if start + 7 < len(digests) else ""
-            print(f'    "{" ".join(digests[start:start + 7])}{blank}"')
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -42,7 +42,7 @@ class Replacement:
         return self.module.replace(".", "/") + ".py"
 
 
-# To fill in ``known``: python -m colossalai_fork.overlay.fingerprint MODULE:NAME ...
+# To fill in ``known``: python -m colossalai_fork.overlay MODULE:NAME ...
 REPLACEMENTS = [
     Replacement(
         "colossalai.checkpoint_io.checkpoint_io_base",
@@ -71,13 +71,6 @@ REPLACEMENTS = [
     Replacement(
         "colossalai.checkpoint_io.general_checkpoint_io",
         "GeneralCheckpointIO.optimizer_destination",
-        "colossalai_fork.checkpoint_io.general_checkpoint_io",
-        patch="replace-optimizer-state",
-        kind="add",
-    ),
-    Replacement(
-        "colossalai.checkpoint_io.general_checkpoint_io",
-        "GeneralCheckpointIO.loading_group",
         "colossalai_fork.checkpoint_io.general_checkpoint_io",
         patch="replace-optimizer-state",
         kind="add",
@@ -118,13 +111,6 @@ REPLACEMENTS = [
     Replacement(
         "colossalai.booster.plugin.torch_ddp_plugin",
         "TorchDDPCheckpointIO.optimizer_destination",
-        "colossalai_fork.checkpoint_io.torch_ddp",
-        patch="replace-optimizer-state",
-        kind="add",
-    ),
-    Replacement(
-        "colossalai.booster.plugin.torch_ddp_plugin",
-        "TorchDDPCheckpointIO.loading_group",
         "colossalai_fork.checkpoint_io.torch_ddp",
         patch="replace-optimizer-state",
         kind="add",
@@ -200,13 +186,6 @@ REPLACEMENTS = [
     Replacement(
         "colossalai.checkpoint_io.hybrid_parallel_checkpoint_io",
         "HybridParallelCheckpointIO.optimizer_destination",
-        "colossalai_fork.checkpoint_io.hybrid_parallel",
-        patch="replace-hybrid-parallel-optimizer-state",
-        kind="add",
-    ),
-    Replacement(
-        "colossalai.checkpoint_io.hybrid_parallel_checkpoint_io",
-        "HybridParallelCheckpointIO.loading_group",
         "colossalai_fork.checkpoint_io.hybrid_parallel",
         patch="replace-hybrid-parallel-optimizer-state",
         kind="add",
@@ -293,13 +272,6 @@ REPLACEMENTS = [
     ),
     Replacement(
         "colossalai.booster.plugin.gemini_plugin",
-        "GeminiCheckpointIO.loading_group",
-        "colossalai_fork.checkpoint_io.gemini",
-        patch="replace-gemini-optimizer-state",
-        kind="add",
-    ),
-    Replacement(
-        "colossalai.booster.plugin.gemini_plugin",
         "GeminiCheckpointIO.optimizer_destination",
         "colossalai_fork.checkpoint_io.gemini",
         patch="replace-gemini-optimizer-state",
@@ -375,13 +347,6 @@ REPLACEMENTS = [
     Replacement(
         "colossalai.booster.plugin.torch_fsdp_plugin",
         "TorchFSDPCheckpointIO.optimizer_destination",
-        "colossalai_fork.checkpoint_io.torch_fsdp",
-        patch="replace-torch-fsdp-optimizer-state",
-        kind="add",
-    ),
-    Replacement(
-        "colossalai.booster.plugin.torch_fsdp_plugin",
-        "TorchFSDPCheckpointIO.loading_group",
         "colossalai_fork.checkpoint_io.torch_fsdp",
         patch="replace-torch-fsdp-optimizer-state",
         kind="add",

@@ -24,7 +24,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 PROJECT = HERE.parents[1]
 GATE = PROJECT / "colossalai_fork" / "gate"
-STAND_INS = ("cpu_stand_in.py", "cpu_stand_in_gemini.py", "replacing.py")
+STAND_INS = ("stand_in.py", "stand_in_gemini.py", "replacements.py")
 
 # As ColossalAI's .pre-commit-config.yaml has them.
 LINTERS = (
@@ -116,7 +116,7 @@ def make_kit(folder, tree):
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
     for name in STAND_INS:
-        shutil.copy(GATE / name, package)
+        shutil.copy(GATE / "cpu" / name, package)
     shutil.copy(HERE / "on_cpu" / "upstream_on_cpu.py", folder)
     if not (tree / "tests" / "test_checkpoint_io" / "utils.py").exists():
         shutil.copy(HERE / "shared_tempdir" / "utils.py", folder)

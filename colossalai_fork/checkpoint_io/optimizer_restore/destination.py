@@ -1,19 +1,20 @@
 """What an IO class knows of the optimizer that it loads into."""
 
-from typing import Any, Collection, Dict, List, Optional, Sequence, Type
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Type
 
 import torch
 from colossalai.interface import OptimizerWrapper
+from torch.distributed import ProcessGroup
 from torch.optim import Optimizer
 
 from .errors import Problem
 from .files.saved_state import SavedState
 from .placement import Placement, Replicated
 
-__all__ = ["Destination", "check_group_sizes", "require_boosted", "unwrapped"]
+__all__ = ["Destination", "SomeParameters", "check_group_sizes", "require_boosted", "unwrapped"]
 
 
-def unwrapped(optimizer: Any) -> Optimizer:
+def unwrapped(optimizer: Any) -> Any:
     """
     Args:
         optimizer (Union[Optimizer, OptimizerWrapper]): An optimizer, boosted or not.
@@ -46,17 +47,42 @@ class Destination:
 
     Args:
         optimizer (Optimizer): The torch optimizer, without ColossalAI's wrapper.
+        ranks (ProcessGroup, optional): The ranks that load together, so that all of them do or none. Without them this rank
+            acts for itself.
     """
 
     # Native loading takes whatever the groups hold, so a load hook may make an ill-fitting checkpoint fit.
     by_position = True
     # Whether a parameter whose saved state is empty gets no entry at all, where native loading makes an empty one.
     empty_is_absent = False
-    # Saved ids whose state is the optimizer's own already, so that it need not be copied.
-    taken_ids: Collection[Any] = ()
+    # Whether the optimizer is whole, as somebody made it, so that its state dict may be of his own making, too.
+    may_have_own_layout = True
+    # Whether state of parameters that the groups do not hold stays.
+    adds = False
 
-    def __init__(self, optimizer: Optimizer) -> None:
+    def __init__(self, optimizer: Optimizer, ranks: Optional[ProcessGroup] = None) -> None:
         self.optimizer = optimizer
+        self.ranks = ranks
+
+    @property
+    def optimizer_class(self) -> type:
+        """type: The class of the optimizer, which tells what its groups and states need."""
+        return type(self.optimizer)
+
+    @property
+    def param_groups(self) -> List[Dict[str, Any]]:
+        """List[Dict[str, Any]]: The groups to be loaded."""
+        return self.optimizer.param_groups
+
+    def state_of(self, param: Any) -> Mapping[str, Any]:
+        """
+        Args:
+            param (torch.Tensor): One of the parameters.
+
+        Returns:
+            Mapping[str, Any]: The state that it has now. No entry is made.
+        """
+        return self.optimizer.state.get(param, {})
 
     def adapted(self, saved: SavedState) -> SavedState:
         """
@@ -73,12 +99,12 @@ class Destination:
         """
         return saved
 
-    def own_part(self) -> "Destination":
+    def for_local_state(self) -> "Destination":
         """
         Returns:
             Destination: The same optimizer, for state that has been cut to what this rank keeps.
         """
-        return Destination(self.optimizer)
+        return Destination(self.optimizer, self.ranks)
 
     def state_dtype(self, param: Any) -> torch.dtype:
         """
@@ -115,8 +141,28 @@ class Destination:
             Optional[List[Dict[str, Any]]]: One group for each of the optimizer's, with the saved ids of its parameters
                 in their order; None if there is no such choice.
         """
-        sizes = [len(group["params"]) for group in self.optimizer.param_groups]
+        sizes = [len(group["params"]) for group in self.param_groups]
         return groups if check_group_sizes(sizes, groups, source, problems) else None
+
+
+class SomeParameters(Destination):
+    """
+    Some of an optimizer's parameters. The state of the others, and all groups, stay as they are.
+
+    Args:
+        optimizer (Optimizer): The torch optimizer.
+        param_groups (List[Dict[str, Any]]): Its groups, reduced to these parameters.
+    """
+
+    adds = True
+
+    def __init__(self, optimizer: Optimizer, param_groups: List[Dict[str, Any]]) -> None:
+        super().__init__(optimizer)
+        self._param_groups = param_groups
+
+    @property
+    def param_groups(self) -> List[Dict[str, Any]]:
+        return self._param_groups
 
 
 def check_group_sizes(sizes: Sequence[int], groups: List[Dict[str, Any]], source: str, problems: List[Problem]) -> bool:

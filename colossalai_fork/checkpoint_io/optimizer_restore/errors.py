@@ -1,18 +1,58 @@
 """What can be wrong with an optimizer checkpoint, and how it is said.
 
 Loading collects every problem it can find before it raises, so an exception here carries a list. A problem keeps its
-parts (file, parameter id, state key, expected, found) so that programs need not parse the text.
+parts (file, parameter id, state key, expected, found) so that programs need not parse the text. They are numbers and short
+texts, whatever the checkpoint holds, so that every problem can be sent to other ranks and printed on a terminal.
 """
 
 from typing import Any, Iterable, List, Optional
 
-__all__ = ["Problem", "CheckpointLoadError", "CheckpointMismatchError", "CheckpointDamagedError", "load_error"]
+__all__ = [
+    "CheckpointDamagedError",
+    "CheckpointLoadError",
+    "CheckpointMismatchError",
+    "CheckpointMissingError",
+    "Problem",
+    "load_error",
+    "shown",
+]
 
 # A message is for a person: beyond this many lines the problems repeat themselves. `problems` keeps them all.
 MAX_PROBLEMS_PRINTED = 40
+MAX_TEXT = 200
+MAX_MESSAGE = 2000
+# Python refuses to print integers of any length.
+MAX_BITS = 512
 
 UNCHANGED = "The optimizer is unchanged."
 REBUILD = "Build the model and the optimizer as they were when the checkpoint was saved, or load another checkpoint."
+
+
+def shown(value: Any, limit: int = MAX_TEXT) -> Any:
+    """
+    Make something that was found in a checkpoint fit for a message.
+
+    Args:
+        value (Any): A parameter id, a state key, a shape, a type name, anything.
+        limit (int, optional): The longest text. Defaults to 200 characters.
+
+    Returns:
+        Any: The value itself if it is a number or a short sequence of numbers; otherwise a short text that can be printed.
+    """
+    if value is None or isinstance(value, (bool, float)):
+        return value
+    if isinstance(value, int) and value.bit_length() <= MAX_BITS:
+        return int(value)
+    if isinstance(value, (tuple, list)) and len(value) <= 16:
+        numbers = tuple(value)
+        if all(type(each) is int and each.bit_length() <= MAX_BITS for each in numbers):
+            return numbers
+    try:
+        text = value if isinstance(value, str) else repr(value)
+    except Exception:
+        text = "a {}".format(type(value).__name__)
+    text = "".join(each if each.isprintable() or each == "\n" else ascii(each)[1:-1] for each in text[: limit + 1])
+    return text if len(text) <= limit else text[:limit] + "..."
 
 
 class Problem:
@@ -28,6 +68,7 @@ class Problem:
         expected (Any, optional): What would have been right.
         found (Any, optional): What was there instead.
         remedy (str, optional): What the reader can do about it.
+        missing (bool, optional): Whether a file, or an index, is not there.
     """
 
     def __init__(
@@ -40,15 +81,17 @@ class Problem:
         expected: Any = None,
         found: Any = None,
         remedy: Optional[str] = None,
+        missing: bool = False,
     ) -> None:
-        self.text = text
+        self.text = shown(text, MAX_MESSAGE)
         self.damaged = damaged
-        self.file = None if file is None else str(file)
-        self.param_id = param_id
-        self.key = key
-        self.expected = expected
-        self.found = found
+        self.file = None if file is None else shown(str(file), MAX_MESSAGE)
+        self.param_id = shown(param_id)
+        self.key = None if key is None else str(shown(key))
+        self.expected = shown(expected)
+        self.found = shown(found)
         self.remedy = remedy
+        self.missing = missing
         self.rank: Optional[int] = None
 
     def __str__(self) -> str:
@@ -108,6 +151,14 @@ class CheckpointDamagedError(CheckpointLoadError, RuntimeError):
     """The checkpoint is incomplete, contradicts itself or cannot be read, or reading it failed half-way."""
 
 
+class CheckpointMissingError(CheckpointDamagedError, FileNotFoundError, ValueError):
+    """
+    A file of the checkpoint, or its index, does not exist.
+
+    ColossalAI has always raised ``FileNotFoundError`` for the one and ``ValueError`` for the other.
+    """
+
+
 def load_error(problems: List[Problem], outcome: Optional[str] = None) -> CheckpointLoadError:
     """
     Choose the exception for a list of problems.
@@ -123,7 +174,10 @@ def load_error(problems: List[Problem], outcome: Optional[str] = None) -> Checkp
         CheckpointLoadError: The exception, to be raised by the caller.
     """
     damaged = any(problem.damaged for problem in problems)
+    kind = CheckpointDamagedError if damaged else CheckpointMismatchError
+    if any(problem.missing for problem in problems):
+        kind = CheckpointMissingError
     if outcome is None:
         # What is damaged says itself what can be done about it.
         outcome = UNCHANGED if damaged else "{} {}".format(UNCHANGED, REBUILD)
-    return (CheckpointDamagedError if damaged else CheckpointMismatchError)(problems, outcome)
+    return kind(problems, outcome)

@@ -10,8 +10,9 @@ from torch.optim import Optimizer
 
 from .errors import Problem
 from .placement import Shape
+from .state_kinds import is_scalar, is_tensor
 
-__all__ = ["FlatParameters", "OriginalParameter", "is_elementwise", "original_parameters"]
+__all__ = ["FlatParameters", "OriginalParameter", "original_parameters"]
 
 # Each batch makes FSDP walk over the whole model, so there must not be too many of them.
 MAX_BATCHES = 32
@@ -133,27 +134,16 @@ class FlatParameters:
         return batches
 
 
-def is_elementwise(value: Any) -> bool:
-    """
-    Args:
-        value (Any): A value of a parameter's state.
-
-    Returns:
-        bool: Whether FSDP takes it for one number for each element.
-    """
-    return isinstance(value, torch.Tensor) and value.dim() > 0
-
-
 def _size(value: Any) -> int:
     if isinstance(value, dict):
         return sum(map(_size, value.values()))
-    return value.numel() * value.element_size() if isinstance(value, torch.Tensor) else 0
+    return value.numel() * value.dtype.itemsize if is_tensor(value) else 0
 
 
-def _agree(value: Any, other: Any) -> bool:
-    if is_elementwise(value) or is_elementwise(other):
-        return is_elementwise(value) and is_elementwise(other)
-    if isinstance(value, torch.Tensor) and isinstance(other, torch.Tensor) and value.dtype != other.dtype:
+def _agree(key: str, value: Any, other: Any) -> bool:
+    if not (is_scalar(key, value) and is_scalar(key, other)):
+        return not is_scalar(key, value) and not is_scalar(key, other)
+    if is_tensor(value) and is_tensor(other) and value.dtype != other.dtype:
         return False
     return type(value) is type(other) and bool(value == other)
 
@@ -167,6 +157,6 @@ def _check_shared(states: List[Tuple[int, Dict[str, Any]]], source: str, problem
             problems.append(Problem(text, False, source, param_id, None, sorted(first), sorted(state), remedy))
             continue
         for key, value in state.items():
-            if not _agree(value, first[key]):
+            if not _agree(key, value, first[key]):
                 text = "FSDP has flattened it together with parameter id {!r}, which has another value".format(first_id)
                 problems.append(Problem(text, False, source, param_id, key, repr(first[key]), repr(value), remedy))

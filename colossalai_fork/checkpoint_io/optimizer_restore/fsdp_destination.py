@@ -1,19 +1,24 @@
 """FSDP's optimizer as a destination: checkpoints hold the model's parameters, the optimizer slices of flat ones."""
 
 from functools import partial
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Mapping, Optional
 
 import torch
+from torch.distributed import ProcessGroup
 from torch.distributed.fsdp import FullOptimStateDictConfig, FullStateDictConfig
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 from torch.distributed.fsdp import StateDictType
 from torch.optim import Optimizer
 
+from .containers import leaves, mapped
 from .destination import Destination
 from .errors import Problem, load_error
+from .files.reading import read
 from .files.saved_state import SavedShard, SavedState
-from .flat_parameters import FlatParameters, is_elementwise, original_parameters
+from .files.saved_tensor import SavedTensor
+from .flat_parameters import FlatParameters, original_parameters
 from .placement import Placement, Replicated
+from .state_kinds import is_scalar
 from .validation import validate
 
 __all__ = ["FSDPDestination"]
@@ -29,10 +34,13 @@ class FSDPDestination(Destination):
     Args:
         optimizer (Optimizer): The torch optimizer.
         model (torch.nn.Module): The FSDP module.
+        ranks (ProcessGroup, optional): The ranks that load together.
     """
 
-    def __init__(self, optimizer: Optimizer, model: torch.nn.Module) -> None:
-        super().__init__(optimizer)
+    may_have_own_layout = False
+
+    def __init__(self, optimizer: Optimizer, model: torch.nn.Module, ranks: Optional[ProcessGroup] = None) -> None:
+        super().__init__(optimizer, ranks)
         self.model = model
 
     def adapted(self, saved: SavedState) -> SavedState:
@@ -56,22 +64,29 @@ class FSDPDestination(Destination):
         names = flat.names_by_id(plan.groups)
         # An empty entry is a parameter without state, which FSDP has no form for.
         states = {
-            names.get(param_id, param_id): state for param_id, param, state in plan.states() if state or param is None
+            names.get(entry.param_id, entry.param_id): entry.state
+            for entry in plan.saved_entries()
+            if entry.state or entry.param is None
         }
+        # Parameters that share a flat one must agree on numbers.
+        states = _with_tensors_read(states, only_numbers=True)
         flat.check(plan.groups, states, saved.source, problems)
         if problems:
             raise load_error(problems)
         groups = [dict(group, params=[names[param_id] for param_id in group["params"]]) for group in plan.groups]
         groups = self._sharded({"state": {}, "param_groups": groups})["param_groups"]
         shards = [
-            SavedShard(saved.source, partial(self._read, {name: states[name] for name in batch}, flat))
+            SavedShard(saved.source, partial(self._flattened, {name: states[name] for name in batch}, flat))
             for batch in flat.batches(states)
         ]
+        for shard in shards:
+            shard.sources = [source for opened in plan.shards for source in opened.sources]
         return SavedState(saved.source, groups, saved.groups_source, shards)
 
-    def _read(self, states: Dict[Any, Any], flat: FlatParameters) -> Tuple[Dict[Any, Any], bool]:
+    def _flattened(self, states: Dict[Any, Any], flat: FlatParameters) -> Dict[Any, Any]:
+        states = _with_tensors_read(states)
         states = {name: _cast(state, flat.dtypes.get(name)) for name, state in states.items()}
-        return self._sharded({"state": states})["state"], False
+        return self._sharded({"state": states})["state"]
 
     def _sharded(self, whole: Dict[str, Any]) -> Dict[str, Any]:
         settings = FSDP.get_state_dict_type(self.model).optim_state_dict_config
@@ -102,18 +117,31 @@ class _Unflattened(Destination):
     by_position = False
 
     def __init__(self, optimizer: Optimizer, flat: FlatParameters) -> None:
-        # Of the same class, so that validation can ask it what its groups need.
-        unflattened = object.__new__(type(optimizer))
-        groups = [dict(group, params=params) for group, params in zip(optimizer.param_groups, flat.placeholders())]
-        unflattened.__dict__.update(state={}, param_groups=groups, defaults=optimizer.defaults)
-        super().__init__(unflattened)
+        super().__init__(optimizer)
+        groups = zip(optimizer.param_groups, flat.placeholders())
+        self._param_groups = [dict(group, params=params) for group, params in groups]
+
+    @property
+    def param_groups(self) -> List[Dict[str, Any]]:
+        return self._param_groups
+
+    def state_of(self, param: Any) -> Mapping[str, Any]:
+        return {}
 
     def placement(self, param: torch.Tensor) -> Placement:
         return _Whole(param.shape)
+
+
+def _with_tensors_read(states: Dict[Any, Any], only_numbers: bool = False) -> Dict[Any, Any]:
+    def is_wanted(leaf: Any) -> bool:
+        return isinstance(leaf, SavedTensor) and (not only_numbers or is_scalar(None, leaf))
+
+    tensors = iter(read([leaf for leaf in leaves(states) if is_wanted(leaf)]))
+    return mapped(states, lambda leaf: next(tensors) if is_wanted(leaf) else leaf)
 
 
 def _cast(state: Dict[str, Any], dtype: Any) -> Dict[str, Any]:
     # As native loading would; FSDP flattens tensors of one dtype only.
     if dtype is None or not dtype.is_floating_point:
         return state
-    return {key: value.to(dtype) if is_elementwise(value) else value for key, value in state.items()}
+    return {key: value if is_scalar(key, value) else value.to(dtype) for key, value in state.items()}

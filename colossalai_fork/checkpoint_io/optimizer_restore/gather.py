@@ -8,12 +8,12 @@ from colossalai.utils import get_current_device
 from torch.distributed import ProcessGroup
 
 from .placement import FlatSlice, PartitionedDimension, Placement
-from .state_kinds import AVERAGED_STATE, placement_of_state
+from .state_kinds import AVERAGED_STATE, is_scalar, placement_of_state
 
-__all__ = ["gather_state"]
+__all__ = ["gather_parts", "in_pinned_memory"]
 
 
-def gather_state(
+def gather_parts(
     state: Dict[str, Any],
     placement: Placement,
     tp_group: ProcessGroup,
@@ -43,7 +43,7 @@ def gather_state(
     whole_state: Dict[str, Any] = {}
     for key, value in state.items():
         # One number belongs to the whole parameter, and every rank has its copy.
-        if isinstance(value, torch.Tensor) and value.dim() > 0 and key != "step":
+        if not is_scalar(key, value):
             value = value.detach()
             part = placement_of_state(placement, key)
             if key in AVERAGED_STATE and len(placement.global_shape) > 1:
@@ -59,6 +59,23 @@ def gather_state(
                 value = value if parts is None else part.join(parts)
         whole_state[key] = value
     return whole_state
+
+
+def in_pinned_memory(buffers: Dict[str, torch.Tensor], key: str, value: torch.Tensor) -> torch.Tensor:
+    """
+    Copy a tensor into a pinned buffer, for asynchronous writing.
+
+    Args:
+        buffers (Dict[str, torch.Tensor]): The buffers of one parameter by state name. The buffer is made on first use.
+        key (str): The state's name.
+        value (torch.Tensor): The tensor.
+
+    Returns:
+        torch.Tensor: The buffer.
+    """
+    if key not in buffers:
+        buffers[key] = torch.empty_like(value, pin_memory=True, device="cpu")
+    return buffers[key].copy_(value)
 
 
 def _check_average(

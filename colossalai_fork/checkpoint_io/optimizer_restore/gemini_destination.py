@@ -5,11 +5,12 @@ from typing import Any, Dict, List, Optional
 import torch
 from colossalai.interface import OptimizerWrapper
 from colossalai.tensor.d_tensor import is_customized_distributed_tensor
+from torch.distributed import ProcessGroup
 
 from .destination import Destination, check_group_sizes
 from .errors import Problem
-from .gemini_placement import ChunkRange, CustomPartition
-from .placement import Placement, Replicated
+from .gemini_placement import CustomPartition, CustomRange
+from .placement import FlatRange, Placement, Replicated
 from .tensor_parallel import tensor_parallel_placement
 
 __all__ = ["GeminiDestination"]
@@ -25,22 +26,24 @@ class GeminiDestination(Destination):
 
     Args:
         optimizer (GeminiOptimizer): The boosted optimizer.
+        ranks (ProcessGroup, optional): The ranks that load together.
     """
 
     by_position = False
+    may_have_own_layout = False
     empty_is_absent = True
 
-    def __init__(self, optimizer: OptimizerWrapper) -> None:
-        super().__init__(optimizer.optim)
+    def __init__(self, optimizer: OptimizerWrapper, ranks: Optional[ProcessGroup] = None) -> None:
+        super().__init__(optimizer.optim, ranks)
         self.gemini_optimizer = optimizer
         self._ids = {id(fake_param): param_id for param_id, fake_param in optimizer.id_to_fake_params.items()}
 
-    def own_part(self) -> Destination:
+    def for_local_state(self) -> Destination:
         """
         Returns:
             Destination: The same optimizer, for state that has been cut to this rank's ranges.
         """
-        return _GeminiOwnPart(self)
+        return _LocalState(self)
 
     def state_dtype(self, param: torch.Tensor) -> torch.dtype:
         """
@@ -64,7 +67,9 @@ class GeminiDestination(Destination):
         """
         param_id = self._ids[id(param)]
         _, start, length = self.gemini_optimizer.get_offsets(param_id)
-        return ChunkRange(self._tensor_parallel_part(param_id), start, start + length)
+        whole = self._tensor_parallel_part(param_id)
+        kind = CustomRange if isinstance(whole, CustomPartition) else FlatRange
+        return kind(whole, start, start + length)
 
     def _tensor_parallel_part(self, param_id: int) -> Placement:
         param = self.gemini_optimizer.id_to_real_params[param_id]
@@ -102,7 +107,7 @@ class GeminiDestination(Destination):
         ]
 
 
-class _GeminiOwnPart(Destination):
+class _LocalState(Destination):
     """
     A Gemini optimizer, for state whose tensors are this rank's ranges.
 
@@ -113,7 +118,7 @@ class _GeminiOwnPart(Destination):
     empty_is_absent = True
 
     def __init__(self, whole: GeminiDestination) -> None:
-        super().__init__(whole.optimizer)
+        super().__init__(whole.optimizer, whole.ranks)
         self._whole = whole
 
     def state_dtype(self, param: torch.Tensor) -> torch.dtype:

@@ -1,12 +1,12 @@
-"""Which part of a saved tensor a rank of Gemini keeps: a range of elements of its tensor-parallel part."""
+"""Which part of a saved tensor a rank of Gemini keeps where a layer cuts its own weights."""
 
-from typing import Callable, Sequence
+from typing import Any, Callable, Sequence
 
 import torch
 
-from .placement import Placement, Shape, flat_range
+from .placement import FlatRange, Placement, Shape, padded
 
-__all__ = ["ChunkRange", "CustomPartition"]
+__all__ = ["CustomPartition", "CustomRange"]
 
 
 class CustomPartition(Placement):
@@ -35,34 +35,16 @@ class CustomPartition(Placement):
     def local_shape(self) -> Shape:
         return self._local_shape
 
-    def cut(self, tensor: torch.Tensor) -> torch.Tensor:
-        return self._shard(tensor)
+    def place(self, part: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+        return self._shard(part).clone()
 
 
-class ChunkRange(Placement):
-    """
-    Gemini: parameters are laid end to end into chunks, and a rank keeps what falls into its slice of the chunk.
+class CustomRange(FlatRange):
+    """A range of the part that a layer cuts by a function of its own, which asks for the whole tensor."""
 
-    Args:
-        whole (Placement): What the ranks of the chunk hold together: ``Replicated`` without tensor parallelism.
-        start (int): The first element that this rank keeps, counted in the flattened parameter.
-        stop (int): The element behind the last.
-    """
+    def held(self, tensor: Any) -> Any:
+        return tensor
 
-    divides = True
-
-    def __init__(self, whole: Placement, start: int, stop: int) -> None:
-        super().__init__(whole.global_shape)
-        self.whole = whole
-        self.start = start
-        self.stop = stop
-
-    def fits(self, shape: Sequence[int]) -> bool:
-        return self.whole.fits(shape)
-
-    @property
-    def local_shape(self) -> Shape:
-        return (self.stop - self.start,)
-
-    def cut(self, tensor: torch.Tensor) -> torch.Tensor:
-        return flat_range(self.whole.cut(tensor), self.start, self.stop)
+    def place(self, part: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+        own = self.whole.place(part, shape).flatten()
+        return padded(own.narrow(0, *self._range_of(own.numel())).clone(), 0, self.stop - self.start)

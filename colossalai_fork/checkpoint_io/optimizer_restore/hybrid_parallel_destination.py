@@ -5,6 +5,7 @@ from typing import Any, Dict, List, Optional
 import torch
 from colossalai.interface import OptimizerWrapper
 from colossalai.zero.low_level._utils import get_nd_rank, get_nd_world_size
+from torch.distributed import ProcessGroup
 
 from .destination import Destination, check_group_sizes
 from .errors import Problem
@@ -24,12 +25,16 @@ class HybridParallelDestination(Destination):
             optimizer was built with before the plugin distributed it.
         tp_rank (int): This rank in the tensor parallel group.
         tp_size (int): The size of the tensor parallel group.
+        ranks (ProcessGroup, optional): The ranks that load together.
     """
 
     by_position = False
+    may_have_own_layout = False
 
-    def __init__(self, optimizer: OptimizerWrapper, tp_rank: int, tp_size: int) -> None:
-        super().__init__(optimizer.optim)
+    def __init__(
+        self, optimizer: OptimizerWrapper, tp_rank: int, tp_size: int, ranks: Optional[ProcessGroup] = None
+    ) -> None:
+        super().__init__(optimizer.optim, ranks)
         self.tp_rank = tp_rank
         self.tp_size = tp_size
         self._record = optimizer.param_info

@@ -1,8 +1,11 @@
 """A ZeRO optimizer as a destination: flat slices of every parameter."""
 
+from typing import Optional
+
 import torch
 from colossalai.interface import OptimizerWrapper
 from colossalai.zero.low_level._utils import get_nd_rank, get_nd_world_size
+from torch.distributed import ProcessGroup
 
 from .destination import Destination
 from .placement import FlatSlice, Placement, Replicated
@@ -16,12 +19,14 @@ class LowLevelZeroDestination(Destination):
 
     Args:
         optimizer (LowLevelZeroOptimizer): The boosted optimizer.
+        ranks (ProcessGroup, optional): The ranks that load together.
     """
 
     by_position = False
+    may_have_own_layout = False
 
-    def __init__(self, optimizer: OptimizerWrapper) -> None:
-        super().__init__(optimizer.optim)
+    def __init__(self, optimizer: OptimizerWrapper, ranks: Optional[ProcessGroup] = None) -> None:
+        super().__init__(optimizer.optim, ranks)
         self.zero_optimizer = optimizer
 
     def placement(self, param: torch.Tensor) -> Placement:

@@ -1,6 +1,6 @@
 """An optimizer of the MoE plugin as a destination: hybrid parallelism, and state that was saved as one rank holds it."""
 
-from typing import Optional, Sequence
+from typing import Any, Optional, Sequence
 
 import torch
 
@@ -18,6 +18,7 @@ class MoEDestination(HybridParallelDestination):
         optimizer (OptimizerWrapper): The boosted optimizer.
         tp_rank (int): This rank in the tensor parallel group.
         tp_size (int): The size of the tensor parallel group.
+        ranks (ProcessGroup, optional): The ranks that load together.
     """
 
     def placement(self, param: torch.Tensor) -> Placement:
@@ -77,14 +78,19 @@ class SavedUngathered(Placement):
     def local_shape(self) -> Shape:
         return self.placed.local_shape
 
-    def cut(self, tensor: torch.Tensor) -> torch.Tensor:
+    def held(self, tensor: Any) -> Any:
         shape = self._saved_shape(tensor.shape)
         if shape is None:
-            return self.placed.cut(tensor)
-        tensor = tensor.reshape(shape)
+            return self.placed.held(tensor)
+        if tuple(tensor.shape) != shape:
+            tensor = tensor.reshape(shape)
         for dim, length in enumerate(self.global_shape):
-            tensor = tensor.narrow(dim, 0, length)
-        return self.placed.cut(tensor)
+            if length != shape[dim]:
+                tensor = tensor.narrow(dim, 0, length)
+        return self.placed.held(tensor)
+
+    def place(self, part: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+        return self.placed.place(part, shape if self._saved_shape(shape) is None else self.global_shape)
 
     def is_part(self, shape: Sequence[int]) -> bool:
         return self.placed.is_part(shape)

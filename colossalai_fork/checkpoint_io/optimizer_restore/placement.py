@@ -2,13 +2,16 @@
 
 A checkpoint holds whole tensors, shaped like the whole parameter. A rank may keep all of it, a tensor-parallel cut, a
 flat slice (ZeRO), or a flat slice of a cut. Everything here is arithmetic on shapes: no process group, no optimizer.
+
+Taking a part has two steps, so that a file is asked for no more than the part. ``held`` narrows the saved tensor, of which
+no byte is in memory yet. ``place`` brings what was read into the form that the rank keeps, padding included.
 """
 
-from typing import Optional, Sequence, Tuple
+from typing import Any, Optional, Sequence, Tuple
 
 import torch
 
-__all__ = ["Placement", "Replicated", "FlatSlice", "PartitionedDimension"]
+__all__ = ["FlatRange", "FlatSlice", "PartitionedDimension", "Placement", "Replicated"]
 
 Shape = Tuple[int, ...]
 
@@ -86,18 +89,42 @@ class Placement:
         """Shape: The shape of what :meth:`cut` returns for an elementwise tensor."""
         raise NotImplementedError
 
+    def held(self, tensor: Any) -> Any:
+        """
+        Narrow a saved tensor to what this rank needs of it. No bytes move.
+
+        Args:
+            tensor (Union[SavedTensor, torch.Tensor]): A saved tensor that fits.
+
+        Returns:
+            Union[SavedTensor, torch.Tensor]: A view of it, without padding.
+        """
+        return tensor
+
+    def place(self, part: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+        """
+        Bring what :meth:`held` chose into the form that this rank keeps.
+
+        Args:
+            part (torch.Tensor): The chosen part, in memory.
+            shape (Sequence[int]): The shape of the saved tensor.
+
+        Returns:
+            torch.Tensor: This rank's part. It is ``part`` itself, or shares no memory with it.
+        """
+        return part
+
     def cut(self, tensor: torch.Tensor) -> torch.Tensor:
         """
-        Take this rank's part.
+        Take this rank's part of a tensor in memory.
 
         Args:
             tensor (torch.Tensor): A saved tensor that fits.
 
         Returns:
-            torch.Tensor: This rank's part; it may be a view of ``tensor`` or ``tensor`` itself. No more of ``tensor`` is read
-                than the part asks for, so that slices of mapped files stay cheap.
+            torch.Tensor: This rank's part; it may be a view of ``tensor`` or ``tensor`` itself.
         """
-        raise NotImplementedError
+        return self.place(self.held(tensor), tensor.shape)
 
     def is_part(self, shape: Sequence[int]) -> bool:
         """
@@ -128,9 +155,6 @@ class Replicated(Placement):
     @property
     def local_shape(self) -> Shape:
         return self.global_shape
-
-    def cut(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor
 
     def join(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
         return parts[0]
@@ -214,36 +238,22 @@ class PartitionedDimension(Placement):
     def local_shape(self) -> Shape:
         return self._local_shape
 
-    def held(self, tensor: torch.Tensor) -> torch.Tensor:
-        """
-        Take this rank's part without the padding, which lies behind it.
-
-        Args:
-            tensor (torch.Tensor): A saved tensor that fits.
-
-        Returns:
-            torch.Tensor: A view of ``tensor``.
-        """
+    def held(self, tensor: Any) -> Any:
         if self.dimension is None:
             return tensor
-        whole = self.global_shape[self.dimension]
-        length = self._local_shape[self.dimension] if tensor.shape[self.dimension] == whole else 1
+        length = self._local_shape[self.dimension] if self._is_whole(tensor.shape) else 1
         start = min(self.rank * length, tensor.shape[self.dimension])
         stop = min(start + length, tensor.shape[self.dimension])
         return tensor.narrow(self.dimension, start, stop - start)
 
-    def cut(self, tensor: torch.Tensor) -> torch.Tensor:
-        part = self.held(tensor)
-        if self.dimension is None or tensor.shape[self.dimension] != self.global_shape[self.dimension]:
+    def place(self, part: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+        if self.dimension is None or not self._is_whole(shape):
             return part
-        missing = self._local_shape[self.dimension] - part.shape[self.dimension]
-        if missing == 0:
-            return part
-        shape = list(part.shape)
-        shape[self.dimension] += missing
-        padded = part.new_zeros(shape)
-        padded.narrow(self.dimension, 0, part.shape[self.dimension]).copy_(part)
-        return padded
+        return padded(part, self.dimension, self._local_shape[self.dimension])
+
+    def _is_whole(self, shape: Sequence[int]) -> bool:
+        # Otherwise a dimension of length one was put together from the ranks, one element of each.
+        return shape[self.dimension] == self.global_shape[self.dimension]
 
     def is_part(self, shape: Sequence[int]) -> bool:
         if self.dimension is None:
@@ -260,7 +270,71 @@ class PartitionedDimension(Placement):
         return whole.narrow(self.dimension, 0, self.global_shape[self.dimension])
 
 
-class FlatSlice(Placement):
+class FlatRange(Placement):
+    """
+    A range of a flattened tensor, padded with zeros where it reaches beyond the tensor's end.
+
+    Args:
+        whole (Placement): What the ranks that share the tensor hold together: ``Replicated`` without tensor parallelism.
+        start (int): The first element that this rank keeps, counted in the flattened ``whole``.
+        stop (int): The element behind the last.
+    """
+
+    divides = True
+
+    def __init__(self, whole: Placement, start: int, stop: int) -> None:
+        super().__init__(whole.global_shape)
+        self.whole = whole
+        self.start = start
+        self.stop = stop
+
+    def fits(self, shape: Sequence[int]) -> bool:
+        return self.whole.fits(shape)
+
+    @property
+    def local_shape(self) -> Shape:
+        return (self.stop - self.start,)
+
+    def held(self, tensor: Any) -> Any:
+        part = self.whole.held(tensor)
+        if not self._is_padded_within(part.shape) and part.is_contiguous():
+            return part.reshape((part.numel(),)).narrow(0, *self._range_of(part.numel()))
+        return part.narrow(0, *self._rows_of(part.shape))
+
+    def place(self, part: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+        if part.dim() > 1:
+            part = self._from_rows(part)
+        return padded(part, 0, self.stop - self.start)
+
+    def _from_rows(self, part: torch.Tensor) -> torch.Tensor:
+        local = self.whole.local_shape
+        for dimension in range(1, len(local)):
+            part = padded(part, dimension, local[dimension])
+        part = part.reshape((part.numel(),))
+        if part.numel() == 0:
+            return part
+        offset = self.start % number_of_elements(local[1:])
+        length = min(self.stop - self.start, part.numel() - offset)
+        # Not a view: it would keep the rows' other elements in memory.
+        return part if length == part.numel() else part.narrow(0, offset, length).clone()
+
+    def _is_padded_within(self, shape: Sequence[int]) -> bool:
+        # Padding behind the last row comes last in the flattened tensor, too.
+        return tuple(shape[1:]) != tuple(self.whole.local_shape[1:])
+
+    def _range_of(self, count: int) -> Tuple[int, int]:
+        start = min(self.start, count)
+        return start, max(min(self.stop, count) - start, 0)
+
+    def _rows_of(self, shape: Sequence[int]) -> Tuple[int, int]:
+        row = number_of_elements(self.whole.local_shape[1:])
+        if row == 0 or self.stop <= self.start:
+            return 0, 0
+        first = min(self.start // row, shape[0])
+        return first, min(-(-self.stop // row), shape[0]) - first
+
+
+class FlatSlice(FlatRange):
     """
     ZeRO: the tensor is flattened, padded with zeros to a multiple of the number of ranks, and cut into equal slices.
 
@@ -270,37 +344,11 @@ class FlatSlice(Placement):
         world_size (int): The size of that group.
     """
 
-    divides = True
-
     def __init__(self, whole: Placement, rank: int, world_size: int) -> None:
-        super().__init__(whole.global_shape)
-        self.whole = whole
+        length = -(-number_of_elements(whole.local_shape) // world_size)
+        super().__init__(whole, rank * length, (rank + 1) * length)
         self.rank = rank
         self.world_size = world_size
-        self.slice_length = -(-number_of_elements(whole.local_shape) // world_size)
-
-    def fits(self, shape: Sequence[int]) -> bool:
-        return self.whole.fits(shape)
-
-    @property
-    def local_shape(self) -> Shape:
-        return (self.slice_length,)
-
-    def cut(self, tensor: torch.Tensor) -> torch.Tensor:
-        whole = self.whole
-        if isinstance(whole, PartitionedDimension) and whole.dimension == 0:
-            # Rows of padding come last in the flattened tensor, where this pads anyway.
-            part = whole.held(tensor)
-        else:
-            part = whole.cut(tensor)
-        start = min(self.rank * self.slice_length, part.numel())
-        stop = min(start + self.slice_length, part.numel())
-        held = flat_range(part, start, stop)
-        if stop - start == self.slice_length:
-            return held
-        padded = held.new_zeros(self.slice_length)
-        padded[: stop - start].copy_(held)
-        return padded
 
     def is_part(self, shape: Sequence[int]) -> bool:
         return tuple(shape) == self.local_shape
@@ -319,24 +367,23 @@ class FlatSlice(Placement):
         return torch.cat(list(parts))[: number_of_elements(shape)].reshape(shape)
 
 
-def flat_range(tensor: torch.Tensor, start: int, stop: int) -> torch.Tensor:
+def padded(tensor: torch.Tensor, dimension: int, length: int) -> torch.Tensor:
     """
-    Take a range of elements in row-major order.
+    Append zeros along one dimension.
 
     Args:
         tensor (torch.Tensor): Any tensor.
-        start (int): The first element.
-        stop (int): The element behind the last.
+        dimension (int): The dimension.
+        length (int): Its length afterwards.
 
     Returns:
-        torch.Tensor: ``tensor.flatten()[start:stop]``, without reading rows outside of the range.
+        torch.Tensor: The tensor itself where it is that long already, otherwise a new one.
     """
-    if stop <= start:
-        return tensor.new_empty(0)
-    if tensor.dim() > 1 and not tensor.is_contiguous():
-        row = tensor[0].numel()
-        first = start // row
-        last = (stop - 1) // row
-        tensor = tensor[first : last + 1]
-        start, stop = start - first * row, stop - first * row
-    return tensor.reshape(-1)[start:stop]
+    present = tensor.shape[dimension]
+    if present >= length:
+        return tensor
+    shape = list(tensor.shape)
+    shape[dimension] = length
+    result = tensor.new_zeros(shape)
+    result.narrow(dimension, 0, present).copy_(tensor)
+    return result

@@ -13,9 +13,9 @@ _NO_STATISTICS = ("reset_max_memory_allocated", "reset_max_memory_cached")
 def install():
     """Put the stand-ins into this process."""
     from colossalai.accelerator.cpu_accelerator import CpuAccelerator
-    from stand_ins import cpu_stand_in
+    from stand_ins import stand_in
 
-    if cpu_stand_in.install():
+    if stand_in.install():
         for name in _NO_STATISTICS:
             setattr(CpuAccelerator, name, lambda self, device=None: None)
 

@@ -4,23 +4,33 @@ Knows how checkpoints are laid out (index, group file, shards, one file, a state
 or ranks. Whatever is wrong with the files is collected in :attr:`SavedState.problems` instead of raised at once.
 """
 
-import json
 import os
 import re
 from pathlib import Path
-from typing import Any, Callable, Collection, Dict, Iterator, List, Mapping, Optional, Set, Tuple, Union
+from typing import Any, Callable, Collection, Dict, Iterator, List, Mapping, Optional, Set, Union
 
 from ..errors import Problem
-from .saved_file import UnreadableFileError, read_safetensors_file, read_torch_file, require_regular_file
+from .index_file import REWRITE, is_sharded, normalised_id, path_inside, read_index
+from .plain_pickle import shown
+from .reading import plain
+from .safetensors_file import open_safetensors_file
+from .sources import UnreadableFileError
+from .torch_file import open_torch_file
 
-__all__ = ["SavedShard", "SavedState", "find_index", "open_sharded", "open_unsharded", "open_groups", "in_memory"]
-
-REWRITE = "Save the checkpoint again, or take an earlier one"
+__all__ = [
+    "REWRITE",
+    "SavedShard",
+    "SavedState",
+    "in_memory",
+    "is_sharded",
+    "normalised_id",
+    "open_groups",
+    "open_sharded",
+    "open_unsharded",
+]
 
 # How the files of a pipeline stage are named, behind a prefix of the user's choice.
 _STAGE = re.compile(r".*-stage-(\d+)-")
-# Python refuses to make integers of texts of any length.
-_NUMBER = re.compile("0|[1-9][0-9]{0,99}")
 
 
 class SavedShard:
@@ -29,69 +39,69 @@ class SavedShard:
 
     Args:
         path (str): What to call it in messages.
-        read (Callable[[], Tuple[Any, bool]]): Gives the states by parameter id, and whether they may be kept open
-            because their tensors take no memory of their own.
+        read (Callable[[], Any]): Gives the states by parameter id.
         lists_every_id (bool, optional): False if parameters whose state is empty leave no trace in this format.
-        file (str, optional): The file, if that is where the states are.
+        keep (bool, optional): Whether to read once and keep the result, which takes little memory.
     """
 
-    def __init__(
-        self,
-        path: str,
-        read: Callable[[], Tuple[Any, bool]],
-        lists_every_id: bool = True,
-        file: Optional[str] = None,
-    ) -> None:
+    def __init__(self, path: str, read: Callable[[], Any], lists_every_id: bool = True, keep: bool = False) -> None:
         self.path = path
         self.lists_every_id = lists_every_id
-        self._file = file
-        self._version: Optional[Tuple[int, int, int]] = None
+        # Files that the states' tensors lie in, once they are known.
+        self.sources: List[Any] = []
         # Ids of which the file may hold a second copy, because the index gives them to the file of another stage.
         self.spare_ids: Collection[Any] = ()
         self._read = read
+        self._keep = keep
         self._kept: Optional[Dict[Any, Any]] = None
+
+    @classmethod
+    def of_file(cls, path: str) -> "SavedShard":
+        """
+        Args:
+            path (str): A file of states. It is opened when they are first asked for.
+
+        Returns:
+            SavedShard: The states.
+        """
+
+        def read() -> Any:
+            opened = open_safetensors_file(path) if is_safetensors else open_torch_file(path)
+            shard.sources = opened.sources
+            # What torch's own loader has made takes as much memory as the file.
+            shard._keep = not opened.fell_back
+            return _nested(opened.content) if is_safetensors else opened.content
+
+        is_safetensors = path.endswith(".safetensors")
+        shard = cls(path, read, lists_every_id=not is_safetensors, keep=True)
+        return shard
 
     def states(self) -> Dict[Any, Any]:
         """
-        Open the file, or return what is open already.
-
         Returns:
-            Dict[Any, Any]: State by parameter id, without copies of what another file holds. Tensors alias the file; a caller
-                that keeps one copies it.
+            Dict[Any, Any]: State by parameter id, without copies of what another file holds.
 
         Raises:
             UnreadableFileError: If the file cannot be opened, or has been written to since it was opened.
         """
-        if self._kept is not None:
-            version = _version(self._file)
-            # What was deleted, or replaced as a whole, is still there for those who have it open. What was written to is not.
-            if version and self._version and version != self._version and version[0] == self._version[0]:
-                raise UnreadableFileError("it has been written to since")
-            return self._kept
-        self._version = _version(self._file)
-        content, keep = self._read()
+        states = self._kept if self._kept is not None else self._checked(self._read())
+        if self._keep:
+            self._kept = states
+        for source in self.sources:
+            source.check_unchanged()
+            source.rest()
+        return states
+
+    def _checked(self, content: Any) -> Dict[Any, Any]:
         if not isinstance(content, Mapping):
-            raise UnreadableFileError(
-                "it holds a {} where states by parameter id belong".format(type(content).__name__)
-            )
+            text = "it holds a {} where states by parameter id belong"
+            raise UnreadableFileError(text.format(shown(type(content).__name__)))
         states = {normalised_id(param_id): state for param_id, state in content.items()}
         if len(states) != len(content):
             raise UnreadableFileError("it holds a parameter id twice")
         if self.spare_ids:
             states = {param_id: state for param_id, state in states.items() if param_id not in self.spare_ids}
-        if keep:
-            self._kept = states
         return states
-
-
-def _version(file: Optional[str]) -> Optional[Tuple[int, int, int]]:
-    if file is None:
-        return None
-    try:
-        status = os.stat(file)
-    except (OSError, ValueError):
-        return None
-    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 class SavedState:
@@ -106,6 +116,12 @@ class SavedState:
         index (Optional[Dict[Any, str]]): The shard path that the index gives for each parameter id; None if there is
             no index.
         problems (List[Problem]): What is wrong already.
+        extra (Dict[str, Any], optional): What a state dict holds beside ``state`` and ``param_groups``.
+        content (Any, optional): The whole of a file that is not in native layout, for the optimizer's own
+            ``load_state_dict``. There are no groups then.
+
+    Attributes:
+        sources: Files that ``content`` lies in, if it does.
     """
 
     def __init__(
@@ -116,6 +132,8 @@ class SavedState:
         shards: List[SavedShard],
         index: Optional[Dict[Any, str]] = None,
         problems: Optional[List[Problem]] = None,
+        extra: Optional[Dict[str, Any]] = None,
+        content: Any = None,
     ) -> None:
         self.source = source
         self.groups = groups
@@ -123,6 +141,14 @@ class SavedState:
         self.shards = shards
         self.index = index
         self.problems = problems or []
+        self.extra = extra or {}
+        self.content = content
+        self.sources: List[Any] = []
+
+    def close(self) -> None:
+        """Give back the files that are open. Reading opens them again."""
+        for source in [*self.sources, *(source for shard in self.shards for source in shard.sources)]:
+            source.close()
 
     def shards_with(self, ids: Collection[Any]) -> Iterator[SavedShard]:
         """
@@ -142,36 +168,6 @@ class SavedState:
                 yield shard
 
 
-def normalised_id(param_id: Any) -> Any:
-    """
-    Args:
-        param_id (Any): A key of a state dict or of an index, where JSON has made a text of it.
-
-    Returns:
-        Any: The integer that the text stands for, anything else as it is.
-    """
-    if isinstance(param_id, str) and _NUMBER.fullmatch(param_id):
-        return int(param_id)
-    return param_id
-
-
-def find_index(checkpoint: Union[str, Path]) -> Tuple[bool, str]:
-    """
-    Decide whether a checkpoint is sharded. Never raises, so that ranks which see different files still meet.
-
-    Args:
-        checkpoint (Union[str, Path]): A directory, an index file, or a file that holds the whole state.
-
-    Returns:
-        Tuple[bool, str]: Whether it is sharded, and the path to open: the index file if there is just one.
-    """
-    path = Path(checkpoint)
-    if path.is_dir():
-        found = sorted(path.glob("*.index.*json"))
-        return True, str(found[0] if len(found) == 1 else path)
-    return ".index." in path.name and path.suffix == ".json", str(path)
-
-
 def open_sharded(index_path: Union[str, Path]) -> SavedState:
     """
     Open a sharded checkpoint: read the index and the group file, and note where the states are.
@@ -182,9 +178,9 @@ def open_sharded(index_path: Union[str, Path]) -> SavedState:
     Returns:
         SavedState: The checkpoint, with everything that is wrong with its index and groups in ``problems``.
     """
-    path = str(index_path)
+    path = os.fspath(index_path)
     problems: List[Problem] = []
-    weight_map, metadata = _read_index(path, problems)
+    weight_map, metadata = read_index(path, problems)
     directory = os.path.dirname(os.path.abspath(path))
 
     groups = None
@@ -194,17 +190,24 @@ def open_sharded(index_path: Union[str, Path]) -> SavedState:
         if not isinstance(name, str):
             text = "the index names no parameter group file, so this is not an optimizer checkpoint"
             problems.append(Problem(text, damaged=True, file=path))
-        elif _stays_inside(directory, name, path, problems):
-            groups_path = os.path.join(directory, name)
-            groups = _read_groups_file(groups_path, problems)
+        else:
+            groups_path = path_inside(directory, name, path, problems) or path
+            groups = _read_groups_file(groups_path, problems) if not problems else None
 
     index: Dict[Any, str] = {}
     shards: Dict[str, SavedShard] = {}
+    refused: Set[str] = set()
     for param_id, name in weight_map.items():
-        if name not in shards and _stays_inside(directory, name, path, problems, param_id):
-            shards[name] = _shard(os.path.join(directory, name))
+        if name not in shards and name not in refused:
+            inside = path_inside(directory, name, path, problems, param_id)
+            if inside:
+                shards[name] = SavedShard.of_file(inside)
+            else:
+                refused.add(name)
         if name in shards:
             index[normalised_id(param_id)] = shards[name].path
+    if len(index) + sum(name in refused for name in weight_map.values()) != len(weight_map):
+        problems.append(Problem("the index lists a parameter id twice", True, path, remedy=REWRITE))
     _note_spare_ids(index, list(shards.values()))
     return SavedState(path, groups, groups_path, list(shards.values()), index, problems)
 
@@ -219,19 +222,25 @@ def open_unsharded(path: Union[str, Path]) -> SavedState:
     Returns:
         SavedState: The checkpoint, with everything that is wrong with the file in ``problems``.
     """
-    path = str(path)
+    path = os.fspath(path)
     try:
         if path.endswith(".safetensors"):
-            entries = read_safetensors_file(path)
-            groups = entries.pop("param_groups", None)
-            content: Any = {"state": _nested(entries), "param_groups": groups}
-            if groups is None:
-                del content["param_groups"]
+            opened = open_safetensors_file(path)
+            entries = opened.content
+            groups = {"param_groups": entries.pop("param_groups")} if "param_groups" in entries else {}
+            content: Any = {"state": _nested(entries), **groups}
         else:
-            content, _ = read_torch_file(path)
+            opened = open_torch_file(path)
+            content = opened.content
+        saved = in_memory(content, path)
+        saved.extra = plain(saved.extra)
+        saved.groups = plain(saved.groups)
     except UnreadableFileError as error:
-        return SavedState(path, None, path, [], None, [Problem(str(error), damaged=True, file=path, remedy=REWRITE)])
-    return in_memory(content, path, path)
+        return SavedState(path, None, path, [], None, [_unreadable(error, path)])
+    saved.sources = opened.sources
+    for shard in saved.shards:
+        shard.sources = opened.sources
+    return saved
 
 
 def open_groups(path: Union[str, Path]) -> SavedState:
@@ -244,33 +253,32 @@ def open_groups(path: Union[str, Path]) -> SavedState:
     Returns:
         SavedState: A checkpoint with these groups and no state.
     """
+    path = os.fspath(path)
     problems: List[Problem] = []
-    groups = _read_groups_file(str(path), problems)
-    return SavedState(str(path), groups, str(path), [], None, problems)
+    groups = _read_groups_file(path, problems)
+    return SavedState(path, groups, path, [], None, problems)
 
 
-def in_memory(state_dict: Any, source: str = "the state dict", file: Optional[str] = None) -> SavedState:
+def in_memory(state_dict: Any, source: str = "the state dict") -> SavedState:
     """
     Treat a state dict as a checkpoint.
 
     Args:
         state_dict (Any): What ``Optimizer.state_dict`` returns: ``state`` and ``param_groups``.
         source (str, optional): What to call it in messages.
-        file (str, optional): The file that its tensors may alias.
 
     Returns:
         SavedState: The checkpoint, with everything that is wrong with its layout in ``problems``.
     """
     problems: List[Problem] = []
-    groups = None
-    shards = []
     if not isinstance(state_dict, Mapping) or not {"state", "param_groups"} <= set(state_dict):
         text = "it is not an optimizer's state dict, which has 'state' and 'param_groups'"
         problems.append(Problem(text, damaged=True, file=source))
-    else:
-        groups = checked_groups(state_dict["param_groups"], source, problems)
-        shards = [SavedShard(source, lambda: (state_dict["state"], True), file=file)]
-    return SavedState(source, groups, source, shards, None, problems)
+        return SavedState(source, None, source, [], None, problems, content=state_dict)
+    groups = checked_groups(state_dict["param_groups"], source, problems)
+    shards = [SavedShard(source, lambda: state_dict["state"], keep=True)]
+    extra = {key: value for key, value in state_dict.items() if key not in ("state", "param_groups")}
+    return SavedState(source, groups, source, shards, None, problems, extra, None if groups is not None else state_dict)
 
 
 def checked_groups(groups: Any, source: str, problems: List[Problem]) -> Optional[List[Dict[str, Any]]]:
@@ -301,56 +309,9 @@ def checked_groups(groups: Any, source: str, problems: List[Problem]) -> Optiona
             wrong = [item for item in group["params"] if isinstance(item, bool) or not isinstance(item, int)]
             if wrong:
                 text = "parameter group {} lists ids that are not integers".format(position)
-                problems.append(Problem(text, file=source, expected="integers", found=repr(wrong[:3])))
+                problems.append(Problem(text, file=source, expected="integers", found=", ".join(map(shown, wrong[:3]))))
                 sound = False
     return [dict(group) for group in groups] if sound else None
-
-
-def _read_index(path: str, problems: List[Problem]) -> Tuple[Dict[str, str], Dict[str, Any]]:
-    if os.path.isdir(path):
-        names = sorted(child.name for child in Path(path).glob("*.index.*json"))
-        if names:
-            text, remedy = "the directory holds {} index files: {}".format(len(names), ", ".join(names)), "Name one"
-        else:
-            text, remedy = "the directory holds no index file (*.index.json)", REWRITE
-        problems.append(Problem(text, True, path, remedy=remedy))
-        return {}, {}
-    try:
-        require_regular_file(path)
-        with open(path, "r", encoding="utf-8") as file:
-            content = json.load(file)
-    except UnreadableFileError as error:
-        problems.append(Problem("the index cannot be opened: {}".format(error), True, path, remedy=REWRITE))
-        return {}, {}
-    except (OSError, ValueError, RecursionError) as error:
-        problems.append(Problem("the index is not readable JSON ({})".format(error), True, path, remedy=REWRITE))
-        return {}, {}
-    parts = []
-    for name in ("weight_map", "metadata"):
-        part = content.get(name) if isinstance(content, dict) else None
-        if not isinstance(part, dict):
-            problems.append(Problem("the index has no mapping {!r}".format(name), True, path, remedy=REWRITE))
-            part = {}
-        parts.append(part)
-    weight_map, metadata = parts
-    for param_id, name in weight_map.items():
-        if not isinstance(name, str):
-            problems.append(Problem("the index gives no file name", True, path, normalised_id(param_id)))
-    return {key: name for key, name in weight_map.items() if isinstance(name, str)}, metadata
-
-
-def _stays_inside(directory: str, name: str, index_path: str, problems: List[Problem], param_id: Any = None) -> bool:
-    param_id = normalised_id(param_id)
-    if name.endswith((".*.bin", ".*.safetensors")):
-        text = "the index names distributed-tensor files ({})".format(name)
-        problems.append(Problem(text, False, index_path, param_id, remedy="Gather them into whole tensors first"))
-        return False
-    inside = os.path.normpath(os.path.join(directory, name))
-    if os.path.isabs(name) or not inside.startswith(os.path.join(os.path.normpath(directory), "")):
-        text = "the index names a file outside of the checkpoint's directory ({!r})".format(name)
-        problems.append(Problem(text, True, index_path, param_id, remedy="Do not trust this checkpoint"))
-        return False
-    return True
 
 
 def _note_spare_ids(index: Dict[Any, str], shards: List[SavedShard]) -> None:
@@ -369,17 +330,19 @@ def _note_spare_ids(index: Dict[Any, str], shards: List[SavedShard]) -> None:
 
 def _read_groups_file(path: str, problems: List[Problem]) -> Optional[List[Dict[str, Any]]]:
     try:
-        content, _ = read_torch_file(path)
+        opened = open_torch_file(path)
+        try:
+            return plain(checked_groups(opened.content, path, problems))
+        finally:
+            for source in opened.sources:
+                source.close()
     except UnreadableFileError as error:
-        problems.append(Problem(str(error), True, path, remedy=REWRITE))
+        problems.append(_unreadable(error, path))
         return None
-    return checked_groups(content, path, problems)
 
 
-def _shard(path: str) -> SavedShard:
-    if path.endswith(".safetensors"):
-        return SavedShard(path, lambda: (_nested(read_safetensors_file(path)), True), lists_every_id=False, file=path)
-    return SavedShard(path, lambda: read_torch_file(path), file=path)
+def _unreadable(error: UnreadableFileError, path: str) -> Problem:
+    return Problem(str(error), True, path, remedy=REWRITE, missing=error.missing)
 
 
 def _nested(entries: Dict[str, Any]) -> Dict[Any, Dict[str, Any]]:
@@ -387,6 +350,7 @@ def _nested(entries: Dict[str, Any]) -> Dict[Any, Dict[str, Any]]:
     for name, value in entries.items():
         parts = name.split(".", 2)
         if len(parts) != 3 or parts[0] != "state":
-            raise UnreadableFileError("it holds {!r}, which is not the state of a parameter".format(name))
-        states.setdefault(normalised_id(parts[1]), {})[parts[2]] = value
+            raise UnreadableFileError("it holds {!r}, which is not the state of a parameter".format(shown(name)))
+        # Keys that are one number in two ways stay two, and are refused as such.
+        states.setdefault(parts[1], {})[parts[2]] = value
     return states

@@ -1,0 +1,247 @@
+"""What a contract case is, what a configuration says of itself, and how a case gets to the ranks."""
+
+import dataclasses
+import functools
+import inspect
+from typing import Any, Callable, Optional, Tuple
+
+import pytest
+
+from ..workers.outcomes import Status
+from ..workers.worker import Call
+from . import checkpoint_files
+from .checks import Checks
+from .subjects import Recipe
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """What is known of a case beside its code.
+
+    Attributes:
+        points (Tuple[int, ...]): the points of the contract that it checks.
+        rows (Tuple[int, ...]): the rows of the catalogue of known faults that it reproduces.
+        guard (Optional[Callable]): given the contract and the arguments, why unmodified ColossalAI holds here; None
+            or a result of None says that it does not, which makes the case a regression test.
+        deadline (float): seconds that it may take.
+        hangs (bool): whether unmodified ColossalAI is known to hang, so that nobody need wait long to see it.
+        layouts (Callable[[str], bool]): the layouts in which it means something, of those that the class loads.
+    """
+
+    points: Tuple[int, ...]
+    rows: Tuple[int, ...]
+    guard: Optional[Callable[[Any, dict], Optional[str]]]
+    deadline: float
+    hangs: bool
+    layouts: Callable[[str], bool]
+
+
+def any_layout(layout):
+    """The layouts of a case that says nothing about them.
+
+    Args:
+        layout (str): a layout.
+
+    Returns:
+        bool: True.
+    """
+    return True
+
+
+def case(*points, rows=(), guard=None, deadline=60.0, hangs=False, layouts=any_layout):
+    """Make a method a contract case: called by pytest, it runs on every rank of the class's worker processes.
+
+    Args:
+        points (int): the points of the contract that it checks.
+        rows (Tuple[int, ...]): see :class:`Case`.
+        guard (Union[None, str, Callable]): see :class:`Case`; a text holds for all arguments.
+        deadline (float): see :class:`Case`.
+        hangs (bool): see :class:`Case`.
+        layouts (Callable[[str], bool]): see :class:`Case`.
+
+    Returns:
+        Callable: the decorator.
+    """
+    because = (lambda contract, arguments: guard) if isinstance(guard, str) else guard
+
+    def decorate(method):
+        @functools.wraps(method)
+        def run_in_workers(self, **arguments):
+            self.run_in_workers(method.__name__, arguments)
+
+        run_in_workers.run_here = method
+        run_in_workers.case = Case(points, tuple(rows), because, deadline, hangs, layouts)
+        return run_in_workers
+
+    return decorate
+
+
+class ContractBase(Checks):
+    """What a configuration has to say of itself; the checks that its cases are made of are in :class:`checks.Checks`.
+
+    Attributes:
+        world_size (int): number of processes.
+        layouts (Tuple[str, ...]): layouts that the class can load.
+        class_under_test (str): name for reports.
+        overlay (Optional[bool]): whether the overlay is applied in the workers; None leaves it to the option.
+        thorough (bool): whether every case runs with all its arguments here even if that is not asked for.
+        faults_expected (bool): judge unmodified ColossalAI: regression tests must fail and guards must hold.
+        device (str): "cpu" or "cuda".
+        distributed (bool): whether the ranks load together, and therefore agree.
+        fires_hooks (bool): whether load hooks of the torch optimizer fire.
+        by_position (bool): whether saved ids are labels, and what counts is their position in the groups.
+        cuts (bool): whether a rank keeps a part of the state only.
+        whole_tensors (bool): whether what a rank has of a parameter's state it has whole.
+        whole_optimizers (bool): whether optimizers can be used whose state is not elementwise (LBFGS, Adafactor) or
+            made before the plugin replaces the parameters (Adagrad).
+        upstream_one_file_is_native (bool): whether unmodified ColossalAI loads a checkpoint of one file natively.
+        replaces_entries (bool): whether unmodified ColossalAI replaces what a parameter has by what it is saved with.
+        upstream_counts_groups (bool): whether unmodified ColossalAI compares saved groups with the present ones.
+        keeps_names (bool): whether the torch optimizer keeps the names of parameters.
+        accepts_flat_state (bool): whether checkpoints may hold the state of a parameter flattened.
+        loads_numpy_numbers (bool): whether numbers of numpy in a group are loaded; they are refused otherwise.
+        allows_empty_groups (bool): whether a group may have no parameters.
+        linear_in_parameters (bool): whether optimizers of many thousand parameters can be built in no time.
+        rank, directory: on a worker, its rank and a directory that the ranks of the case share.
+    """
+
+    world_size = 1
+    layouts = checkpoint_files.LAYOUTS
+    class_under_test = "CheckpointIO"
+    overlay = None
+    thorough = False
+    faults_expected = False
+    device = "cpu"
+    distributed = False
+    fires_hooks = True
+    by_position = True
+    cuts = False
+    whole_optimizers = True
+    upstream_one_file_is_native = True
+    replaces_entries = True
+    upstream_counts_groups = True
+    keeps_names = True
+    accepts_flat_state = False
+    loads_numpy_numbers = True
+    allows_empty_groups = True
+    linear_in_parameters = True
+    rank = 0
+    directory = "."
+
+    @property
+    def whole_tensors(self):
+        """Whether what a rank has of a parameter's state it has whole."""
+        return not self.cuts
+
+    @property
+    def has_rows_and_columns(self):
+        """Whether what a rank has of a matrix has rows and columns still."""
+        return self.whole_tensors
+
+    # ------------------------------------------------------------------ what a configuration says
+
+    def checkpoint_io(self):
+        """Make the checkpoint IO under test.
+
+        Returns:
+            CheckpointIO: the object.
+        """
+        raise NotImplementedError
+
+    def build(self, seed=1, recipe=None):
+        """Make a model and its optimizer, the way the configuration's plugin makes them. Called on every rank.
+
+        Args:
+            seed (int): seed of the parameters.
+            recipe (Optional[Recipe]): what to build; the configuration's own by default.
+
+        Returns:
+            Subject: model and optimizer.
+        """
+        raise NotImplementedError
+
+    def recipe(self, **changes):
+        """The configuration's recipe.
+
+        Args:
+            changes (Any): fields that differ.
+
+        Returns:
+            Recipe: the recipe.
+        """
+        return dataclasses.replace(Recipe(), **changes)
+
+    def local_state(self, subject, saved):
+        """Cut a saved state to what this rank has to hold.
+
+        Args:
+            subject (Subject): where it goes.
+            saved (dict): a state dict with global ids and shapes.
+
+        Returns:
+            dict: the state dict that the subject's torch optimizer could load natively.
+        """
+        return saved
+
+    def state_dtype(self, recipe):
+        """The dtype in which the torch optimizer holds the parameters.
+
+        Args:
+            recipe (Recipe): what is built.
+
+        Returns:
+            torch.dtype: the dtype.
+        """
+        return recipe.dtype
+
+    # ------------------------------------------------------------------ from pytest to the workers
+
+    def pytest_generate_tests(self, metafunc):
+        """Give a case that asks for a layout every layout of the class."""
+        if "layout" in metafunc.fixturenames:
+            details = getattr(metafunc.function, "case", None)
+            metafunc.parametrize("layout", [each for each in self.layouts if details is None or details.layouts(each)])
+
+    @pytest.fixture(autouse=True)
+    def _surroundings(self, request, tmp_path):
+        self._gate = request.getfixturevalue("colossalai_fork_gate")
+        self.directory = str(tmp_path)
+
+    def run_in_workers(self, method, arguments):
+        """Run a case of this class on every rank, and tell pytest what came of it.
+
+        Args:
+            method (str): the case.
+            arguments (dict): its arguments.
+        """
+        details = getattr(type(self), method).case
+        overlay = self._gate.overlay if self.overlay is None else self.overlay
+        cls = type(self)
+        call = Call(cls.__module__, inspect.getfile(cls), cls.__qualname__, method, arguments, self.directory)
+        deadline = details.deadline
+        if details.hangs and not overlay:
+            deadline = 3.0 if self.faults_expected else 10.0
+        workers = self._gate.pool.get(self.world_size, overlay, self.processes(), self.device)
+        outcome = workers.run(call, deadline)
+        self._gate.record(self, details, method, arguments, outcome)
+        text = outcome.describe()
+        if outcome.status is Status.NOT_APPLICABLE:
+            pytest.skip(text)
+        if outcome.status is Status.BROKEN:
+            pytest.fail(f"the case itself failed, which says nothing about {self.class_under_test}:\n{text}", False)
+        if self.faults_expected:
+            reason = details.guard and details.guard(self, arguments)
+            if outcome.status is Status.HELD and not reason:
+                pytest.fail("unmodified ColossalAI passes this regression test", False)
+            if outcome.status is Status.VIOLATED and reason:
+                pytest.fail(f"unmodified ColossalAI fails this guard, said to hold because {reason}:\n{text}", False)
+        elif outcome.status is Status.VIOLATED:
+            pytest.fail(text, False)
+
+    def processes(self):
+        """Name of the set of worker processes for this class; classes with the same name and world size share one.
+
+        Returns:
+            str: the name.
+        """
+        return ""

@@ -1,0 +1,1 @@
+"""The contract's cases, one module for each kind."""

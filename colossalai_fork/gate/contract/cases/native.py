@@ -1,0 +1,127 @@
+"""Contract point 1, the finer parts: what torch's own loading calls and accepts is called and accepted."""
+
+import pytest
+import torch
+
+from ..base import ContractBase, case
+from ..checkpoint_files import is_safetensors, is_torch
+from ..comparison import frozen
+from ..guards import any_of, everything_is_overwritten, one_file_goes_native, one_file_of_whole_state_goes_native
+
+
+class NativeCases(ContractBase):
+    """Hooks, subclasses with loading of their own, and unusual but legal states."""
+
+    def _register_hooks(self, subject):
+        self.require(self.fires_hooks, "the class does not load through torch")
+        calls = []
+        subject.inner.register_load_state_dict_pre_hook(lambda *arguments: calls.append("pre"))
+        subject.inner.register_load_state_dict_post_hook(lambda *arguments: calls.append("post"))
+        return calls
+
+    @case(1, rows=(28,), guard=one_file_goes_native)
+    def test_hooks_fire_once(self, layout):
+        subject = self.trained()
+        calls = self._register_hooks(subject)
+        saved = self.saved(ids=(0, 1))
+        self.must_replace(subject, saved, self.write(self.files(saved, layout)))
+        self.verdict([] if calls == ["pre", "post"] else [f"hooks that fired: {calls}, expected one pre and one post"])
+
+    @case(1, 2, rows=(28,))
+    def test_no_post_hook_after_a_refusal(self, layout):
+        subject = self.trained()
+        calls = self._register_hooks(subject)
+        saved = self.saved()
+        saved["state"][0]["exp_avg"] = torch.ones(99)
+        path = self.write(self.files(saved, layout))
+        error = self.load(subject, path)
+        problems = ["a checkpoint that cannot be right was accepted"] if error is None else []
+        self.verdict(problems + (["a post hook fired after a refusal"] if "post" in calls else []))
+
+    @case(1, rows=(28,), guard=one_file_goes_native)
+    def test_hook_that_changes_the_state_dict(self, layout):
+        self.require(self.fires_hooks, "the class does not load through torch")
+        subject = self.trained()
+
+        def halve_rates(optimizer, state_dict):
+            groups = [{**group, "lr": group["lr"] / 2} for group in state_dict["param_groups"]]
+            return {**state_dict, "param_groups": groups}
+
+        subject.inner.register_load_state_dict_pre_hook(halve_rates)
+        saved = self.saved(ids=(0, 1, 3))
+        path = self.write(self.files(saved, layout))
+        self.must_replace(subject, halve_rates(None, saved), path)
+
+    @case(1, guard=one_file_goes_native)
+    def test_loading_of_a_subclass(self, layout):
+        recipe = self.recipe(optimizer="LoadsItsOwnWay")
+        subject = self.trained(recipe=recipe)
+        saved = self.saved(recipe, ids=(0, 2))
+        for group in saved["param_groups"]:
+            group.pop("filled by __setstate__", None)
+        self.must_replace(subject, saved, self.write(self.files(saved, layout)))
+
+    @case(1, guard=one_file_goes_native)
+    def test_names_of_parameters(self, layout):
+        self.require(self.names_parameters(), "this torch has no names of parameters, or the class keeps none")
+        recipe = self.recipe(named=True)
+        subject = self.trained(recipe=recipe)
+        # Files of an older torch have no names; the optimizer keeps its own.
+        saved = self.saved(self.recipe(), ids=(0, 2))
+        self.must_replace(subject, saved, self.write(self.files(saved, layout)))
+
+    @case(1, guard=one_file_of_whole_state_goes_native, layouts=is_torch)
+    def test_state_of_the_optimizer_itself(self, layout):
+        subject = self.trained()
+        subject.inner.state["from before"] = 3
+        saved = self.saved(ids=(0, 1))
+        saved["state"]["global"] = {"seen": torch.arange(3), "name": 4}
+        self.must_replace(subject, saved, self.write(self.files(saved, layout)))
+
+    @case(1, guard=one_file_of_whole_state_goes_native, layouts=is_torch)
+    def test_collection_of_tensors(self, layout):
+        self.require(self.whole_tensors, "nobody knows which part of them is this rank's")
+        subject = self.trained()
+        saved = self.saved(ids=(0, 1))
+        saved["state"][0]["history"] = [torch.ones(2), {"last": torch.ones(3)}]
+        self.must_replace(subject, saved, self.write(self.files(saved, layout)))
+
+    @pytest.mark.parametrize("name", ["LBFGS", "Adafactor", "SGD", "Adagrad", "Rprop", "RMSprop"])
+    @case(1, guard=any_of(one_file_goes_native, everything_is_overwritten))
+    def test_optimizers_with_other_state(self, layout, name):
+        self.require(self.whole_optimizers or name not in ("LBFGS", "Adafactor", "Adagrad"), "not with this class")
+        self.require(hasattr(torch.optim, name), "this torch has no such optimizer")
+        # LBFGS takes one group only.
+        one_group = {"groups": ((0, 1, 2, 3),), "rates": (0.01,)} if name == "LBFGS" else {}
+        options = {"SGD": {"momentum": 0.9}, "LBFGS": {"max_iter": 2}, "RMSprop": {"momentum": 0.9}}.get(name, {})
+        recipe = self.recipe(optimizer=name, options=options, **one_group)
+        subject = self.build(recipe=recipe)
+        if name != "LBFGS":
+            subject.train(1, None)
+        saved = self.saved(recipe, ids=None if name in ("LBFGS", "Adagrad") else (0, 2))
+        expected = frozen(saved)
+        if is_safetensors(layout):
+            for param_id, state in list(expected["state"].items()):
+                expected["state"][param_id] = {key: value for key, value in state.items() if value is not None}
+                if not expected["state"][param_id]:
+                    del expected["state"][param_id]
+        self.must_replace(subject, expected, self.write(self.files(saved, layout)))
+
+    @case(1, rows=(25,), guard=one_file_goes_native)
+    def test_small_and_empty_parameters(self, layout):
+        smallest = () if self.cuts else ((0,), (0, 3))
+        recipe = self.recipe(shapes=((7,), (1,), (), (1, 1), *smallest), groups=self._groups(4 + len(smallest)))
+        subject = self.trained(recipe=recipe)
+        saved = self.saved(recipe, ids=tuple(range(1, len(recipe.shapes))))
+        self.must_replace(subject, saved, self.write(self.files(saved, layout)))
+
+    @case(1, guard=one_file_goes_native)
+    def test_group_without_parameters(self, layout):
+        self.require(self.allows_empty_groups, "the class's optimizers have no empty groups")
+        recipe = self.recipe(groups=((0, 1), (), (2, 3)), rates=(0.01, 0.02, 0.03))
+        subject = self.trained(recipe=recipe)
+        saved = self.saved(recipe, ids=(3,))
+        self.must_replace(subject, saved, self.write(self.files(saved, layout)))
+
+    def _groups(self, count):
+        return (tuple(range(2)), tuple(range(2, count)))

@@ -1,0 +1,175 @@
+"""Contract points 5, 6, 7, 9 and 10: memory, bytes read, time, no accelerator, no training."""
+
+import os
+import sys
+import time
+
+import pytest
+import torch
+
+from ...cpu import stand_in
+from ..base import ContractBase, case
+from ..checkpoint_files import is_sharded
+from ..comparison import differences
+from ..guards import one_file_goes_native
+from ..memory_watch import MIB, MemoryWatch, bytes_read
+
+
+class ResourceCases(ContractBase):
+    """What loading may cost and touch."""
+
+    def _large(self, shards=5, elements=2**21):
+        recipe = self.recipe(
+            optimizer="SGD",
+            options={"momentum": 0.9},
+            shapes=((elements,),) * shards,
+            groups=(tuple(range(shards)),),
+            rates=(0.01,),
+        )
+        return recipe, shards * elements * 4, elements * 4
+
+    @case(5, rows=(30,), guard=lambda contract, arguments: memory_is_bounded(contract))
+    def test_at_most_one_shard_of_extra_memory(self):
+        self.require(sys.platform == "linux", "memory is measured on Linux only")
+        self.require("torch-sharded" in self.layouts, "the class loads no shards")
+        recipe, total, per_shard = self._large()
+        subject = self.trained(recipe=recipe, steps=1)
+        saved = self.saved(recipe, steps=1)
+        path = self.write(self.files(saved, "torch-sharded", shards=5))
+        del saved
+        with MemoryWatch() as watch:
+            error = self.load(subject, path)
+        self.verdict([] if error is None else [f"refused a good checkpoint: {error}"])
+        # The destination held as much before; a little is the interpreter's own.
+        allowed = per_shard + MIB
+        self.verdict([] if watch.anonymous <= allowed else [f"{watch.anonymous} extra bytes, {allowed} allowed"])
+
+    @case(6, guard=lambda contract, arguments: None if contract.cuts else "the rank keeps all of it")
+    def test_reads_its_own_part_only(self):
+        self.require(sys.platform == "linux", "reads are measured on Linux only")
+        self.require(self.cuts and self.world_size > 1, "the rank keeps all of it")
+        recipe, total, _ = self._large(shards=2, elements=2**22)
+        subject = self.trained(recipe=recipe, steps=1)
+        saved = self.saved(recipe, steps=1)
+        path = self.write(self.files(saved, "torch-sharded", shards=2))
+        self.everyone(None)
+        before = bytes_read()
+        del saved
+        with MemoryWatch() as watch:
+            error = self.load(subject, path)
+        self.verdict([] if error is None else [f"refused a good checkpoint: {error}"])
+        touched = max(bytes_read() - before, watch.mapped)
+        # The kernel maps file pages in clusters of up to 2 MiB, at both ends of a slice in each of the two files.
+        allowed = total / self.world_size + 8 * MIB
+        self.verdict([] if touched <= allowed else [f"{touched} bytes of {total} were read, {allowed:.0f} allowed"])
+
+    @case(6, rows=(30,), guard="there is no validation that could open the files as well")
+    def test_opens_each_shard_once(self, layout):
+        subject = self.trained()
+        files = self.files(self.saved(), layout, shards=4)
+        path = self.write(files)
+        names = list(files.shards) if is_sharded(layout) else [files.one_file_name]
+        opened = _count_openings(lambda: self.load(subject, path))
+        several = {name: opened.get(name, 0) for name in names if opened.get(name, 0) > 1}
+        self.verdict([f"opened more than once for reading: {several}"] if several else [])
+
+    @case(7, guard="unmodified ColossalAI walks over the shards once", deadline=120.0)
+    def test_time_grows_linearly(self):
+        self.require(self.world_size == 1, "it is measured on one process, which has all parameters as well")
+        self.require(self.linear_in_parameters, "the optimizer itself takes longer than that")
+        seconds = {}
+        for count in (3000, 24000):
+            recipe = self.recipe(
+                optimizer="SGD",
+                options={"momentum": 0.9},
+                shapes=((2,),) * count,
+                groups=(tuple(range(count)),),
+                rates=(0.01,),
+            )
+            subject = self.build(recipe=recipe)
+            saved = self.saved(recipe, steps=1)
+            path = self.write(self.files(saved, "torch-sharded", shards=4), f"of-{count}")
+            before = time.process_time()
+            error = self.load(subject, path)
+            seconds[count] = time.process_time() - before
+            self.verdict([] if error is None else [f"refused a good checkpoint: {error}"])
+        ratio = seconds[24000] / seconds[3000]
+        # Eight times the parameters: 8 is linear and 64 is quadratic.
+        self.verdict([] if ratio < 20 else [f"eight times the parameters took {ratio:.1f} times as long: {seconds}"])
+
+    @case(9, guard=one_file_goes_native)
+    def test_no_accelerator_is_asked_for(self, layout):
+        subject = self.trained()
+        saved = self.saved()
+        path = self.write(self.files(saved, layout))
+        twin = self.native_twin(subject, saved)
+        with stand_in.without_stand_ins():
+            error = self.load(subject, path)
+        self.verdict([] if error is None else [f"without stand-ins for CUDA: {type(error).__name__}: {error}"])
+        self.must_equal(subject, twin)
+
+    @case(9)
+    def test_no_pinned_memory_is_asked_for(self, layout):
+        subject = self.trained()
+        saved = self.saved()
+        path = self.write(self.files(saved, layout))
+        twin = self.native_twin(subject, saved)
+        with stand_in.without_stand_ins():
+            error = self.load(subject, path, low_cpu_mem_mode=False)
+        self.verdict([] if error is None else [f"without stand-ins for CUDA: {type(error).__name__}: {error}"])
+        self.must_equal(subject, twin)
+
+    @pytest.mark.parametrize("outcome", ["loads", "refuses"])
+    @case(10, rows=(29,), guard=lambda contract, arguments: "it never did" if arguments["outcome"] == "loads" else None)
+    def test_loading_never_trains(self, layout, outcome):
+        subject = self.trained()
+        saved = self.saved()
+        if outcome == "refuses":
+            saved["state"][0]["exp_avg"] = torch.ones(99)
+        path = self.write(self.files(saved, layout))
+        steps = []
+        subject.inner.register_step_pre_hook(lambda *arguments: steps.append(1))
+        scaler = _scaler_state(subject.optimizer)
+        weights = subject.weights()
+        error = self.load(subject, path)
+        problems = [] if (error is None) == (outcome == "loads") else [f"expected that it {outcome}: {error!r}"]
+        problems += ["loading took a step"] if steps else []
+        problems += [] if scaler == _scaler_state(subject.optimizer) else ["loading changed the gradient scaler"]
+        self.verdict(problems + differences(weights, subject.weights(), "loading changed the "))
+
+
+def _scaler_state(optimizer):
+    # ZeRO, Gemini and what steps copies in float32 each have their own name for it.
+    names = ("mixed_precision_mixin", "mix_precision_mixin", "mixed_precision")
+    mixins = (getattr(optimizer, name, None) for name in names)
+    scaler = next((mixin.grad_scaler for mixin in mixins if hasattr(mixin, "grad_scaler")), None)
+    return None if scaler is None else {key: float(value) for key, value in scaler.state_dict().items()}
+
+
+def _count_openings(action):
+    counts, counting = {}, [True]
+
+    def note(event, arguments):
+        if event == "open" and counting[0] and isinstance(arguments[0], (str, bytes, os.PathLike)):
+            name = os.path.basename(os.fsdecode(arguments[0]))
+            counts[name] = counts.get(name, 0) + 1
+
+    # Audit hooks stay for the life of the process; this one goes quiet.
+    sys.addaudithook(note)
+    try:
+        action()
+    finally:
+        counting[0] = False
+    return counts
+
+
+def memory_is_bounded(contract):
+    """Unmodified ColossalAI replaces shard by shard where a rank keeps whole tensors.
+
+    Args:
+        contract (ContractBase): the configuration.
+
+    Returns:
+        Optional[str]: the reason.
+    """
+    return None if contract.cuts else "the state is replaced shard by shard"

@@ -1,0 +1,1 @@
+"""What a run came to: counts, tables, files and a verdict."""

@@ -1,0 +1,9 @@
+"""The contract for GeneralCheckpointIO."""
+
+from ..configurations import GeneralContract
+
+
+class TestGeneral(GeneralContract):
+    """One process."""
+
+    thorough = True

@@ -1,9 +1,0 @@
-"""The contract for GeneralCheckpointIO."""
-
-from .configurations import GeneralContract
-
-
-class TestGeneral(GeneralContract):
-    """One process."""
-
-    thorough = True

@@ -1,0 +1,1 @@
+"""The processes that cases run in, one per rank."""

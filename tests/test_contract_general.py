@@ -1,5 +1,0 @@
-"""The gate's cases for this class, run as part of the project's own tests."""
-
-from colossalai_fork.gate.test_general import TestGeneral
-
-__all__ = ["TestGeneral"]
