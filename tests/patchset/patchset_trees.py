@@ -6,7 +6,7 @@ import textwrap
 from colossalai_fork.overlay import fingerprint
 from colossalai_fork.overlay.table import Replacement
 from colossalai_fork.patchset.series import read
-from colossalai_fork.patchset.source import Source
+from colossalai_fork.patchset.functions.source import Source
 
 UPSTREAM = {
     "colossalai/__init__.py": "",

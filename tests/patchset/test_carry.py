@@ -8,10 +8,10 @@ from patchset_trees import UPSTREAM, make_series, make_source, make_upstream, wr
 
 from colossalai_fork.overlay.table import Replacement
 from colossalai_fork.patchset import stack
-from colossalai_fork.patchset.carry import carry, carry_module, check_table, imported_new_modules
+from colossalai_fork.patchset.functions.carry import carry, carry_module, check_table, imported_new_modules
 from colossalai_fork.patchset.errors import DriftError, PatchError
-from colossalai_fork.patchset.graft import graft
-from colossalai_fork.patchset.known import CHANGED, OURS, READY, survey
+from colossalai_fork.patchset.functions.graft import graft
+from colossalai_fork.patchset.functions.known import CHANGED, OURS, READY, survey
 from colossalai_fork.patchset.tree import Tree
 
 

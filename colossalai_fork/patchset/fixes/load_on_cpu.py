@@ -2,7 +2,7 @@
 
 import libcst as cst
 
-from ..places import BEFORE, INSTEAD, Change, Edit, is_a
+from ..text.places import BEFORE, INSTEAD, Change, Edit, is_a
 
 
 def _does_nothing(name, why):

@@ -1,6 +1,6 @@
 """Gemini: entries and the keys in them are replaced, and the groups must be those of the optimizer."""
 
-from ..places import AFTER, BEFORE, INSTEAD, Change, Edit, assigns, calls
+from ..text.places import AFTER, BEFORE, INSTEAD, Change, Edit, assigns, calls
 
 CHANGES = [
     Change(

@@ -1,6 +1,6 @@
 """HybridParallel: the loaded state replaces the present one, and the groups must fit."""
 
-from ..places import INSTEAD, Change, Edit, Method, assigns, both, calls, mentions
+from ..text.places import INSTEAD, Change, Edit, Method, assigns, both, calls, mentions
 
 _READ_GROUPS = '''
 @staticmethod

@@ -1,7 +1,7 @@
 """MoE: the state is replaced and cut once, each group keeps what was saved for it, and one file works."""
 
-from ..names import Import
-from ..places import INSTEAD, Change, Edit, asks, calls
+from ..text.names import Import
+from ..text.places import INSTEAD, Change, Edit, asks, calls
 from .replace_hybrid_parallel import reads_groups, replaces_groups
 
 _IO = "MoECheckpointIO"

@@ -1,6 +1,6 @@
 """A sharded checkpoint replaces the state: General, TorchDDP and, through the helper that they share, LowLevelZero."""
 
-from ..places import BEFORE, INSTEAD, Change, Edit, Method, both, calls, mentions
+from ..text.places import BEFORE, INSTEAD, Change, Edit, Method, both, calls, mentions
 
 
 def _checks_files(owner):

@@ -1,6 +1,6 @@
 """LowLevelZero: what has no state yet can be saved in shards."""
 
-from ..places import BEFORE, Change, Edit, reads
+from ..text.places import BEFORE, Change, Edit, reads
 
 CHANGES = [
     Change(

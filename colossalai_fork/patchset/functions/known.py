@@ -1,34 +1,16 @@
 """Is a function of the tree one that the series was written for, is it ours already, or what changed in it?"""
 
-import dataclasses
 import difflib
 import importlib.util
 import pathlib
 import warnings
 
-from ..overlay import fingerprint
-from . import transplant
+from ...overlay import fingerprint
+from ..errors import PatchError
+from ..finding import CHANGED, CRLF, OURS, READY, REVIEWED, Finding
+from ..text import transplant
+from ..text.wording import code, differences
 from .carry import carry
-from .errors import PatchError
-
-READY, OURS, CHANGED = "ready", "ours", "changed"
-
-
-@dataclasses.dataclass(frozen=True)
-class Finding:
-    """What one row of the replacement table meets in a tree.
-
-    Args:
-        row (object): the row.
-        verdict (str): ``ready`` (the row can be carried out), ``ours`` (it has been) or ``changed`` (neither).
-        version (str | None): the ColossalAI version that is known to have this function, if it is ready to be replaced.
-        change (str | None): what is not as known, with a diff where one can be made.
-    """
-
-    row: object
-    verdict: str
-    version: str | None = None
-    change: str | None = None
 
 
 def survey(source, tree, rows):
@@ -46,25 +28,31 @@ def survey(source, tree, rows):
 
 
 def _look(source, tree, row):
+    place = f"{row.file}:{row.name}"
     text = tree.text(row.file)
     if text is None:
-        return Finding(row, CHANGED, change=f"{row.file} is gone, which had {row.name}")
+        return Finding(place, CHANGED, change=f"{row.file} is gone, which had {row.name}")
+    if "\r\n" in text:
+        return Finding(place, CHANGED, change=f"{row.file} {CRLF}")
     try:
         found = _find(text, row.name, row.file)
     except SyntaxError as error:
-        return Finding(row, CHANGED, change=f"{row.file} is not Python: {error}")
+        return Finding(place, CHANGED, change=f"{row.file} is not Python: {error}")
     if found is None:
         if row.kind == "add":
-            return Finding(row, READY)
+            return Finding(place, READY)
         if row.kind == "inherit":
-            return Finding(row, OURS)
-        return Finding(row, CHANGED, change=f"{row.file} no longer has {row.name}")
-    if row.kind != "inherit" and found.fingerprint == _our_fingerprint(source, row):
-        return Finding(row, OURS)
+            return Finding(place, OURS)
+        return Finding(place, CHANGED, change=f"{row.file} no longer has {row.name}")
+    ours = _our_text(source, row) if row.kind != "inherit" else None
+    if ours is not None and found.fingerprint == fingerprint.Source(ours).fingerprint:
+        return Finding(place, OURS)
+    if ours is not None and code(found.text, worded=False) == code(ours, worded=False):
+        return Finding(place, REVIEWED, change=differences(ours, found.text, place))
     version = fingerprint.known_version(found, row.known)
     if version is not None and row.kind in ("replace", "inherit"):
-        return Finding(row, READY, version=version)
-    return Finding(row, CHANGED, change=_describe(tree, row, found))
+        return Finding(place, READY, version=version)
+    return Finding(place, CHANGED, change=_describe(tree, row, found))
 
 
 def _find(text, name, file="<source>"):
@@ -73,12 +61,12 @@ def _find(text, name, file="<source>"):
         return fingerprint.find_in_module(text, name, file)
 
 
-def _our_fingerprint(source, row):
+def _our_text(source, row):
     try:
         statement = carry(source, row.our_module, row.our_name, row.module).statement
     except PatchError:
         return None
-    return fingerprint.Source(transplant.text(statement)).fingerprint
+    return transplant.text(transplant.renamed(statement, row.name.rpartition(".")[2]))
 
 
 def _describe(tree, row, found):

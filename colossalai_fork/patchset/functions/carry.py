@@ -5,11 +5,11 @@ import dataclasses
 
 import libcst as cst
 
-from . import names, transplant
-from .errors import PatchError
-from .modules import Origins, absolute, as_written_in
+from ..errors import PatchError
+from ..text import names, transplant
+from ..text.modules import Origins, absolute, as_written_in
+from ..text.syntax import parse
 from .source import FORK
-from .syntax import parse
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,26 +140,66 @@ def in_upstream_words(text, source, name):
     return text
 
 
+def carried_texts(source, rows):
+    """Write what rows of the replacement table bring into upstream's files, with the imports that it needs.
+
+    Args:
+        source (Source): the fork's code.
+        rows (list): the rows.
+
+    Returns:
+        list[tuple[str, str]]: upstream's module and a text for it, for each function and private definition.
+    """
+    texts = []
+    for row in rows:
+        pending, seen = [] if row.kind == "inherit" else [row.our_name], set()
+        while pending:
+            name = pending.pop()
+            carried = carry(source, row.our_module, name, row.module)
+            lines = [f"from {item.module} import {item.name}\n" for item in carried.imports if item.name is not None]
+            texts.append((row.module, "".join(lines) + transplant.text(carried.statement)))
+            pending += [sibling for sibling in carried.siblings if sibling not in seen]
+            seen.update(carried.siblings)
+    return texts
+
+
 def imported_new_modules(source, texts):
     """Carry the fork's new modules that carried texts import, directly or through each other.
 
     Args:
         source (Source): the fork's code.
-        texts (dict[str, str]): carried sources by upstream module.
+        texts (list[tuple[str, str]]): upstream modules and carried sources for them.
 
     Returns:
-        dict[str, str]: their sources by the fork's module name, as :func:`carry_module` gives them.
+        dict[str, str]: their sources by upstream's file, as :func:`carry_module` gives them.
     """
-    found, pending = {}, list(texts.items())
+    origins, found, seen, pending = Origins(source.root), {}, set(), list(texts)
     while pending:
         importer, text = pending.pop()
-        for imported in _everything_imported(text, importer):
+        for imported in _with_packages(_everything_imported(text, importer), source.upstream_package):
             module = source.package + imported[len(source.upstream_package) :]
-            wanted = imported.startswith(source.upstream_package + ".") and module not in found
-            if wanted and Origins(source.root).file(module) is not None and not source.is_patchwork(module):
-                found[module] = carry_module(source, module)
-                pending.append((imported, found[module]))
+            file = origins.file(module)
+            if module in seen or file is None or source.is_patchwork(module):
+                continue
+            seen.add(module)
+            carried = carry_module(source, module)
+            found[_upstream_file(imported, file)] = carried
+            # What a package's own __init__ imports is relative to the package.
+            pending.append((f"{imported}.__init__" if file.name == "__init__.py" else imported, carried))
     return found
+
+
+def _with_packages(modules, package):
+    # Importing a module imports the packages that it lies in.
+    for module in modules:
+        while module.startswith(f"{package}."):
+            yield module
+            module = module.rpartition(".")[0]
+
+
+def _upstream_file(module, file):
+    path = module.replace(".", "/")
+    return f"{path}/__init__.py" if file.name == "__init__.py" else f"{path}.py"
 
 
 def _everything_imported(text, importer):

@@ -2,7 +2,7 @@
 
 import ast
 
-from .errors import PatchError
+from ..errors import PatchError
 from .syntax import parse
 
 PYTHON_FLOOR = (3, 8)

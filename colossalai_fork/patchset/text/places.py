@@ -11,8 +11,8 @@ import textwrap
 import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
-from . import transplant
-from .errors import DriftError
+from ..errors import DriftError
+from . import transplant, wording
 from .syntax import parse
 
 BEFORE, AFTER, INSTEAD = "before", "after", "instead"
@@ -99,9 +99,7 @@ def assigns(name):
         Callable[[libcst.CSTNode], bool]: the test.
     """
     return lambda statement: any(
-        _last_name(target.target) == name
-        for node in _own(statement, cst.Assign)
-        for target in node.targets
+        _last_name(target.target) == name for node in _own(statement, cst.Assign) for target in node.targets
     )
 
 
@@ -202,12 +200,24 @@ def is_done(text, edit):
     Returns:
         bool: whether it does.
     """
-    return _has(text, edit, without_strings=True)
+    return all(theirs is not None for _, theirs in _pairs(text, edit))
 
 
-def is_verbatim(text, edit):
-    """Tell whether a file has an edit as it is written here, comments aside."""
-    return _has(text, edit, without_strings=False)
+def difference(text, edit):
+    """Show how an edit that is done differs from what it says here.
+
+    Args:
+        text (str): the file.
+        edit (Edit | Method): the edit.
+
+    Returns:
+        str: a unified diff; nothing if the code is the same, comments and docstrings aside.
+    """
+    return "\n".join(
+        wording.differences(ast.unparse(ours), ast.unparse(theirs), edit.function)
+        for ours, theirs in _pairs(text, edit)
+        if theirs is not None and wording.code(ours) != wording.code(theirs)
+    )
 
 
 def function_in(text, edit):
@@ -224,57 +234,27 @@ def function_in(text, edit):
     return transplant.text(node) if node is not None else ""
 
 
-def _has(text, edit, without_strings):
+def _pairs(text, edit):
     present = function_in(text, edit)
-    if not present:
-        return False
+    ours = parse(textwrap.dedent(edit.text)).body
     if isinstance(edit, Method):
-        ours = parse(textwrap.dedent(edit.text)).body
-        return _dump(parse(present).body[0], without_strings) == _dump(ours[0], without_strings)
-    found = {_dump(node, without_strings) for node in ast.walk(parse(present)) if isinstance(node, ast.stmt)}
-    return all(_dump(node, without_strings) in found for node in parse(textwrap.dedent(edit.text)).body)
-
-
-def _dump(node, without_strings):
-    node = _WithoutDocstrings().visit(parse(ast.unparse(node)))
-    if without_strings:
-        node = _WithoutMessages().visit(node)
-    return ast.dump(node)
-
-
-class _WithoutDocstrings(ast.NodeTransformer):
-    def visit_FunctionDef(self, node):
-        self.generic_visit(node)
-        if ast.get_docstring(node) is not None:
-            node.body = node.body[1:] or [ast.Pass()]
-        return node
-
-
-class _WithoutMessages(ast.NodeTransformer):
-    # What a reviewer rewords: the text of an exception.
-    def visit_Raise(self, node):
-        return _Blank().visit(node)
-
-
-class _Blank(ast.NodeTransformer):
-    def visit_Constant(self, node):
-        return ast.Constant("") if isinstance(node.value, str) else node
-
-    def visit_JoinedStr(self, node):
-        return ast.Constant("")
+        theirs = parse(present).body if present else []
+    else:
+        theirs = [node for node in ast.walk(parse(present)) if isinstance(node, ast.stmt)]
+    found = {wording.code(node, worded=False): node for node in theirs}
+    return [(node, found.get(wording.code(node, worded=False))) for node in ours]
 
 
 def _apply(text, edit, file):
     if isinstance(edit, Method):
         return _add_method(text, edit, file)
-    wrapper = MetadataWrapper(transplant.parse(text, file), unsafe_skip_copy=True)
-    function = transplant.find(wrapper.module, edit.function)
+    module = transplant.parse(text, file)
+    function = transplant.find(module, edit.function)
     if function is None:
         raise DriftError([f"{file} has no {edit.function}"])
-    lines = {node: position.start.line for node, position in wrapper.resolve(PositionProvider).items()}
-    first, last = _place(function, edit, lambda found: _show(text, file, edit, function, found, lines))
+    first, last = _place(function, edit, lambda found: _show(module, text, file, edit, function, found))
     rewritten = function.visit(_Rewriter(first, last, _statements(edit.text), edit.action))
-    return wrapper.module.deep_replace(function, rewritten).code
+    return transplant.replace(module, edit.function, rewritten).code
 
 
 def _statements(text):
@@ -308,7 +288,9 @@ def _place(function, edit, refuse):
     return first, lasts[0]
 
 
-def _show(text, file, edit, function, found, lines):
+def _show(module, text, file, edit, function, found):
+    positions = MetadataWrapper(module, unsafe_skip_copy=True).resolve(PositionProvider)
+    lines = {node: positions[node].start.line for node in [function, *found]}
     where = f"{file}:{lines[function]}: {edit.function}"
     every = text.splitlines()
     shown = [f"{lines[node]:5}: {every[lines[node] - 1]}" for node in found]

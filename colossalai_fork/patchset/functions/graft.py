@@ -1,9 +1,9 @@
 """Puts the fork's functions into one upstream file, with the private definitions and the imports that they need."""
 
-from . import imports, names, transplant
+from ..errors import PatchError
+from ..text import imports, names, transplant
+from ..text.modules import Origins, absolute, as_written_in, imported_from, module_of
 from .carry import carry, in_upstream_words
-from .errors import PatchError
-from .modules import Origins, absolute, as_written_in, imported_from, module_of
 
 
 def graft(source, root, file, rows):
@@ -61,13 +61,7 @@ def finish(source, root, file, before, after):
     Returns:
         str: the text without imports that the change left unused, sorted if it was sorted before.
     """
-    newly_unused = imports.unused(after) - imports.unused(before)
-    if newly_unused:
-        taken_elsewhere = imported_from(root, module_of(file))
-        newly_unused = set() if "*" in taken_elsewhere else newly_unused - taken_elsewhere
-        after = imports.remove(after, newly_unused)
-    if imports.is_sorted(before, root):
-        after = imports.sort(after, root)
+    after = imports.settle(root, file, before, after)
     return in_upstream_words(after, source, file)
 
 

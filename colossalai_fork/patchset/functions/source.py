@@ -9,8 +9,8 @@ first patch whose code imports it.
 import dataclasses
 import pathlib
 
-from .errors import PatchError
-from .modules import Origins
+from ..errors import PatchError
+from ..text.modules import Origins
 
 FORK = "colossalai_fork"
 

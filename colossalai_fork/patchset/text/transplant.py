@@ -4,7 +4,7 @@ import functools
 
 import libcst as cst
 
-from .errors import PatchError
+from ..errors import PatchError
 
 _BLANK = cst.EmptyLine(indent=False)
 

@@ -6,6 +6,7 @@ import isort
 import libcst as cst
 
 from . import names
+from .modules import imported_from, module_of
 from .transplant import parse
 
 # ColossalAI's own settings, for a tree that came without its .isort.cfg (a released sdist does).
@@ -100,6 +101,26 @@ def sort(source, root):
         str: the sorted source.
     """
     return isort.code(source, config=_settings(root))
+
+
+def settle(root, file, before, after):
+    """Bring a changed file's imports in order.
+
+    Args:
+        root (pathlib.Path): the source tree, with the file as it was before.
+        file (str): the file, relative to the root.
+        before (str): its text before the change.
+        after (str): its text after the change.
+
+    Returns:
+        str: the text without imports that the change left unused, sorted if it was sorted before.
+    """
+    newly_unused = unused(after) - unused(before)
+    if newly_unused:
+        taken_elsewhere = imported_from(root, module_of(file))
+        newly_unused = set() if "*" in taken_elsewhere else newly_unused - taken_elsewhere
+        after = remove(after, newly_unused)
+    return sort(after, root) if is_sorted(before, root) else after
 
 
 def is_sorted(source, root):

@@ -4,8 +4,8 @@ import ast
 import functools
 import pathlib
 
+from ..errors import PatchError
 from . import names
-from .errors import PatchError
 from .syntax import parse
 
 
@@ -149,3 +149,16 @@ def python_files(root):
     """
     for folder in ("colossalai", "tests"):
         yield from sorted(pathlib.Path(root, folder).rglob("*.py"))
+
+
+def slug(title):
+    """Write a title as part of a file name, as git does.
+
+    Args:
+        title (str): the title.
+
+    Returns:
+        str: letters, digits and hyphens.
+    """
+    kept = "".join(character if character.isalnum() else "-" for character in title)
+    return "-".join(part for part in kept.split("-") if part)[:52].rstrip("-")
