@@ -19,11 +19,11 @@ def inspect(checkpoint):
     from rich.console import Console
 
     from ..checkpoint_io.optimizer_restore.destination import Destination
-    from ..checkpoint_io.optimizer_restore.files.saved_file import UnreadableFileError
-    from ..checkpoint_io.optimizer_restore.files.saved_state import find_index, open_sharded, open_unsharded
+    from ..checkpoint_io.optimizer_restore.files.saved_state import is_sharded, open_sharded, open_unsharded
+    from ..checkpoint_io.optimizer_restore.files.sources import UnreadableFileError
     from ..checkpoint_io.optimizer_restore.validation import validate
 
-    sharded, path = find_index(checkpoint)
+    sharded, path = is_sharded(checkpoint)
     saved = open_sharded(path) if sharded else open_unsharded(path)
     states = {}
     for shard in saved.shards:
@@ -56,7 +56,7 @@ class _Fitting:
     def __init__(self, groups, states):
         import torch
 
-        from ..checkpoint_io.optimizer_restore.state_kinds import ELEMENTWISE_STATE
+        from ..checkpoint_io.optimizer_restore.state_kinds import ELEMENTWISE_STATE, is_tensor
 
         shapes = {
             param_id: value.shape
@@ -64,7 +64,7 @@ class _Fitting:
             for param_id, state in of_file.items()
             if isinstance(state, dict)
             for key, value in state.items()
-            if key in ELEMENTWISE_STATE and isinstance(value, torch.Tensor)
+            if key in ELEMENTWISE_STATE and is_tensor(value)
         }
         made = {}
         for param_id in (param_id for group in groups for param_id in group["params"]):
@@ -85,32 +85,43 @@ def _table(title, *columns):
 
 
 def _files(states):
+    from rich.text import Text
+
+    from ..checkpoint_io.optimizer_restore.errors import shown
+
     table = _table("files of states", "file", "size", "ids")
     for path, of_file in states.items():
         size = f"{os.path.getsize(path):,}" if os.path.isfile(path) else "missing"
-        table.add_row(os.path.basename(path), size, str(len(of_file)))
+        table.add_row(Text(str(shown(os.path.basename(path)))), size, str(len(of_file)))
     return table
 
 
 def _groups(groups):
+    from rich.text import Text
+
+    from ..checkpoint_io.optimizer_restore.errors import shown
+
     table = _table("parameter groups", "group", "parameters", "settings")
     for position, group in enumerate(groups):
         settings = (f"{key}={value!r}" for key, value in group.items() if key not in ("params", "param_names"))
-        table.add_row(str(position), str(len(group["params"])), ", ".join(settings))
+        table.add_row(str(position), str(len(group["params"])), Text(str(shown(", ".join(settings), 2000))))
     return table
 
 
 def _kinds(states):
-    import torch
+    from rich.text import Text
+
+    from ..checkpoint_io.optimizer_restore.errors import shown
+    from ..checkpoint_io.optimizer_restore.state_kinds import is_tensor as is_saved_tensor
 
     counts = collections.Counter()
     for of_file in states.values():
         for state in of_file.values():
             for key, value in (state if isinstance(state, dict) else {}).items():
-                is_tensor = isinstance(value, torch.Tensor)
+                is_tensor = is_saved_tensor(value)
                 kind = str(value.dtype).removeprefix("torch.") if is_tensor else type(value).__name__
                 counts[str(key), kind + (", one number" if is_tensor and value.dim() == 0 else "")] += 1
     table = _table("states", "name", "kind", "parameters")
     for (key, kind), count in sorted(counts.items()):
-        table.add_row(key, kind, str(count))
+        table.add_row(Text(str(shown(key))), Text(kind), str(count))
     return table

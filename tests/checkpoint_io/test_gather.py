@@ -14,7 +14,7 @@ class Gathering:
 
     def gathers(self, agree):
         """Gather the average of each row, one element that does not lie alone in its memory."""
-        from colossalai_fork.checkpoint_io.optimizer_restore.gather import gather_state
+        from colossalai_fork.checkpoint_io.optimizer_restore.gather import gather_parts
         from colossalai_fork.checkpoint_io.optimizer_restore.placement import PartitionedDimension
 
         placement = PartitionedDimension((1, 4), (1, 2), self.rank, 2, 1)
@@ -22,10 +22,10 @@ class Gathering:
         assert average.stride() == (2,)
         state = {"exp_avg_sq_row": average}
         if agree:
-            assert gather_state(state, placement, torch.distributed.group.WORLD) == state
+            assert gather_parts(state, placement, torch.distributed.group.WORLD) == state
         else:
             with pytest.raises(ValueError, match="'exp_avg_sq_row' cannot be gathered: each rank has averaged its own"):
-                gather_state(state, placement, torch.distributed.group.WORLD)
+                gather_parts(state, placement, torch.distributed.group.WORLD)
 
     gathers.run_here = gathers
 

@@ -41,47 +41,12 @@ CHUNKS = [
         where("Gemini GeminiGathered", "test_full_checkpoint"),
     ),
     mutant(
-        "keep moments in the precision that the stand-in has before the first step",
-        "restore:_Stream.items",
-        "dtype = self._destination.state_dtype(param)",
-        "dtype = param.dtype",
-        where("GeminiOffload", "test_full_checkpoint_into_a_fresh_optimizer"),
-    ),
-    mutant(
         "keep entries that hold nothing",
         "restore:_Loading.load",
         "if self.destination.empty_is_absent:",
         "if False:",
         where("Gemini GeminiGathered", "test_entries_that_hold_nothing"),
         where("Gemini", "test_parameter_without_saved_state_has_none"),
-    ),
-    mutant(
-        "cut ranges of what a load hook was given",
-        "gemini_destination:GeminiDestination.own_part",
-        "return _GeminiOwnPart(self)",
-        "return self",
-        where("Gemini", "test_hook_that_changes_the_state_dict"),
-    ),
-    mutant(
-        "forget the precision of what a load hook was given",
-        "gemini_destination:GeminiDestination.own_part",
-        "return _GeminiOwnPart(self)",
-        "return Destination(self.optimizer)",
-        where("Gemini", "test_hook_that_changes_the_state_dict"),
-    ),
-    mutant(
-        "load a state dict on this rank alone",
-        "gemini:GeminiOptimizer.load_state_dict",
-        "lambda: in_memory(state_dict), dist.group.WORLD)",
-        "lambda: in_memory(state_dict))",
-        where("Gemini", "test_state_dict_of_another_optimizer", None),
-    ),
-    mutant(
-        "take a range of the whole where tensor parallelism has cut",
-        "gemini_placement:ChunkRange.cut",
-        "self.whole.cut(tensor)",
-        "tensor",
-        where("GeminiTensorParallel", TP_SAVED, None, layout_of_chunks="sharded"),
     ),
     mutant(
         "cut fused weights in one piece",
@@ -115,13 +80,6 @@ FLAT_PARAMETERS = [
         "        self.optimizer.param_groups[0]['lr'] = plan.groups[0].get('lr')\n"
         "    if problems or plan is None:",
         where("FSDP", "test_damaged_shard", damage="missing"),
-    ),
-    mutant(
-        "keep entries that hold nothing, which FSDP cannot flatten",
-        "fsdp_destination:FSDPDestination.adapted",
-        "if state",
-        "if state is not None",
-        where("FSDP", "test_saved_empty_entry"),
     ),
     mutant(
         "flatten whatever shares a flat parameter",
@@ -201,13 +159,6 @@ FLAT_PARAMETERS = [
         "if dtype is None or not dtype.is_floating_point:",
         "if True:",
         where("FSDP", "test_parts_in_different_precision"),
-    ),
-    mutant(
-        "cast the step of parts too",
-        "fsdp_destination:_cast",
-        "if is_elementwise(value) else value",
-        "if isinstance(value, torch.Tensor) else value",
-        where("FSDP", "test_parameters_of_half_precision"),
     ),
     mutant(
         "let the settings for saving decide who reads",

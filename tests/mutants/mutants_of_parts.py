@@ -6,88 +6,11 @@ TP_SAVED = "test_tensor_parallel_state_is_saved_whole_and_cut_again"
 
 SLICES = [
     mutant(
-        "take another rank's slice",
-        "placement:FlatSlice.cut",
-        "start = min(self.rank * self.slice_length",
-        "start = min((self.world_size - 1 - self.rank) * self.slice_length",
-        where("Zero HybridZero Experts", "test_full_checkpoint"),
-    ),
-    mutant(
-        "take the first rank's slice",
-        "placement:FlatSlice.cut",
-        "start = min(self.rank * self.slice_length",
-        "start = min(0",
-        where("Zero HybridZero Experts", "test_full_checkpoint"),
-    ),
-    mutant(
-        "pad a slice with ones",
-        "placement:FlatSlice.cut",
-        "held.new_zeros(",
-        "held.new_ones(",
-        where("Zero HybridZero Experts", "test_full_checkpoint"),
-    ),
-    mutant(
-        "pad a slice in front",
-        "placement:FlatSlice.cut",
-        "padded[: stop - start]",
-        "padded[self.slice_length - (stop - start) :]",
-        where("Zero HybridZero Experts", "test_full_checkpoint"),
-    ),
-    mutant(
-        "cut twice",
-        "validation:own_part",
-        "return part.cut(value) if",
-        "return part.cut(part.cut(value)) if",
-        where("Zero TensorParallel ExpertParallel Gemini", "test_full_checkpoint"),
-    ),
-    mutant(
-        "do not cut",
-        "validation:Plan.states",
-        "if placement.divides:",
-        "if False:",
-        where("Zero TensorParallel ExpertParallel Gemini", "test_full_checkpoint"),
-    ),
-    mutant(
-        "cut numbers too",
-        "validation:is_divided",
-        "return value.dim() > 0 or",
-        "return True or",
-        where("Zero TensorParallel ExpertParallel FSDP", "test_scalar_state"),
-    ),
-    mutant(
-        "read the whole tensor for a slice",
-        "placement:FlatSlice.cut",
-        "start = min(self.rank",
-        "part = part.clone(); start = min(self.rank",
-        where("Zero HybridZero", "test_reads_its_own_part_only", None),
-    ),
-    mutant(
-        "read the whole tensor for a range",
-        "placement:flat_range",
-        "return tensor.reshape(-1)[start:stop]",
-        "return tensor.clone().reshape(-1)[start:stop]",
-        where("Zero HybridZero Gemini", "test_reads_its_own_part_only", None),
-    ),
-    mutant(
         "take the slice of a group of other ranks",
         "low_level_zero_destination:LowLevelZeroDestination.placement",
         "int(get_nd_rank(group)), get_nd_world_size(group)",
         "0, 1",
         where("Zero", "test_full_checkpoint"),
-    ),
-    mutant(
-        "cut what a load hook was given cut",
-        "destination:Destination.own_part",
-        "return Destination(self.optimizer)",
-        "return self",
-        where("Zero TensorParallel ExpertParallel", "test_hook_that_changes_the_state_dict"),
-    ),
-    mutant(
-        "leave it to a load hook whether the whole state fits",
-        "restore:_Loading._plan",
-        "and self.destination.by_position",
-        "",
-        where("Zero TensorParallel ExpertParallel Gemini", "test_hook_that_changes_the_state_dict"),
     ),
 ]
 
@@ -113,27 +36,6 @@ PARTS = [
         "if not is_distributed_tensor(param):",
         "if True:",
         where("TensorParallel ExpertsTensorParallel", "test_small_and_empty_parameters"),
-    ),
-    mutant(
-        "pad a part with ones",
-        "placement:PartitionedDimension.cut",
-        "part.new_zeros(",
-        "part.new_ones(",
-        where("TensorParallel", "test_full_checkpoint"),
-    ),
-    mutant(
-        "do not pad a part",
-        "placement:PartitionedDimension.cut",
-        "if missing == 0:",
-        "if True:",
-        where("TensorParallel", "test_full_checkpoint"),
-    ),
-    mutant(
-        "pad a part in front",
-        "placement:PartitionedDimension.cut",
-        "padded.narrow(self.dimension, 0,",
-        "padded.narrow(self.dimension, missing,",
-        where("TensorParallel", "test_full_checkpoint"),
     ),
 ]
 
@@ -195,20 +97,6 @@ ROWS_AND_COLUMNS = [
         "length in (whole, self.world_size)",
         "length == whole",
         where("TensorParallel", "test_saved_by_an_optimizer_of_rows_and_columns", None, name="Adafactor"),
-    ),
-    mutant(
-        "let collections of tensors stay whole where tensors are cut",
-        "validation:_StateCheck._check_id",
-        "elif not placement.keeps_everything and _holds_tensor(value):",
-        "elif False:",
-        where("Zero TensorParallel ExpertParallel Gemini FSDP", "test_collection_of_tensors_that_cannot_be_cut"),
-    ),
-    mutant(
-        "refuse collections of tensors that stay whole",
-        "validation:_StateCheck._check_id",
-        "elif not placement.keeps_everything and _holds_tensor(value):",
-        "elif _holds_tensor(value):",
-        where("General DataParallel Pipeline", "test_collection_of_tensors"),
     ),
 ]
 
@@ -300,19 +188,5 @@ EXPERTS = [
         "return False",
         where("ExpertsWithoutZero", "test_collection_of_tensors"),
         where("ExpertsWithoutZero", "test_state_of_a_name_that_nobody_knows_has_another_shape"),
-    ),
-    mutant(
-        "let moments of an unknown name have another shape where they may be flat",
-        "validation:_StateCheck._check_id",
-        "if placement.keeps_everything else {}",
-        "if not placement.divides else {}",
-        where("ExpertsWithoutZero", "test_state_of_a_name_that_nobody_knows_has_another_shape"),
-    ),
-    mutant(
-        "keep the rows that pad a vocabulary",
-        "moe_destination:SavedUngathered.cut",
-        "tensor = tensor.narrow(dim, 0, length)",
-        "pass",
-        where("TiedExperts", "test_state_with_the_rows_that_pad_the_vocabulary"),
     ),
 ]

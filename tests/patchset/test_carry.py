@@ -136,10 +136,10 @@ def test_an_import_that_was_unused_before_stays(source, root):
 
 
 def test_new_modules_speak_of_upstream(source):
-    assert carry_module(source, "colossalai_fork.checkpoint_io.optimizer_restore.restore").startswith(
+    assert carry_module(source, "colossalai_fork.checkpoint_io.restore").startswith(
         '"""Restores."""\n\nfrom .index import IndexFile\n\nfrom .errors import DoesNotFit\n'
     )
-    assert carry_module(source, "colossalai_fork.checkpoint_io.optimizer_restore.errors").startswith(
+    assert carry_module(source, "colossalai_fork.checkpoint_io.errors").startswith(
         '"""Errors of colossalai.checkpoint_io."""'
     )
 
@@ -148,8 +148,8 @@ def test_new_modules_are_found_through_each_other(source, root):
     restore = "from colossalai.checkpoint_io.restore import restore\n"
     text = {"colossalai.booster.plugin": restore}
     assert sorted(imported_new_modules(source, text)) == [
-        "colossalai_fork.checkpoint_io.optimizer_restore.errors",
-        "colossalai_fork.checkpoint_io.optimizer_restore.restore",
+        "colossalai_fork.checkpoint_io.errors",
+        "colossalai_fork.checkpoint_io.restore",
     ]
 
 
@@ -213,10 +213,10 @@ def test_the_whole_fork_cannot_be_imported_by_a_new_module(source, root):
         source,
         "restore.py",
         "from .errors",
-        "import colossalai_fork.checkpoint_io.optimizer_restore.errors\nfrom .errors",
+        "import colossalai_fork.checkpoint_io.errors\nfrom .errors",
     )
     with pytest.raises(PatchError, match='carried code needs the "from" form'):
-        carry_module(source, "colossalai_fork.checkpoint_io.optimizer_restore.restore")
+        carry_module(source, "colossalai_fork.checkpoint_io.restore")
 
 
 def test_a_name_that_upstream_means_otherwise_is_refused(source, root):

@@ -115,5 +115,6 @@ def _comparable(value: Any) -> Any:
     if isinstance(value, (set, frozenset)):
         return sorted(repr(_comparable(item)) for item in value)
     if isinstance(value, (list, tuple)):
-        return [_comparable(item) for item in value]
+        # Lists of ids are long.
+        return list(value) if set(map(type, value)) <= {int, str} else [_comparable(item) for item in value]
     return type(value).__name__ if callable(value) or type(value).__repr__ is object.__repr__ else repr(value)

@@ -8,12 +8,11 @@ import decimal
 import fractions
 import pathlib
 import re
-import sys
 import uuid
 from argparse import Namespace
 from collections import Counter, OrderedDict, defaultdict, deque
 from types import SimpleNamespace
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Tuple
 
 import torch
 
@@ -27,9 +26,6 @@ _LARGEST_EXPONENT = 10_000
 
 _NAMES: Dict[Tuple[str, str], Any] = {}
 
-# Protocols below 3 use Python 2's names.
-_RENAMED = {"__builtin__": "builtins", "copy_reg": "copyreg"}
-
 
 def find_plain(module: str, name: str) -> Any:
     """
@@ -40,7 +36,6 @@ def find_plain(module: str, name: str) -> Any:
     Returns:
         Any: The value or constructor that it stands for, or None if it is none of plain data.
     """
-    module = _RENAMED.get(module, module)
     found = _NAMES.get((module, name))
     if found is None and module in ("torch", "torch._utils"):
         value = getattr(torch, name.rpartition(".")[2], None)

@@ -72,7 +72,7 @@ def read_index(path: str, problems: List[Problem]) -> Tuple[Dict[str, str], Dict
     content = _read_json(path, problems)
     parts = []
     for name in ("weight_map", "metadata") if content is not None else ():
-        part = content.get(name) if isinstance(content, dict) else None
+        part = content.get(name)
         if not isinstance(part, dict):
             problems.append(Problem("the index has no mapping {!r}".format(name), True, path, remedy=REWRITE))
             part = {}
@@ -93,7 +93,10 @@ def _read_json(path: str, problems: List[Problem]) -> Any:
         try:
             if source.size > _LARGEST_INDEX:
                 raise UnreadableFileError("it has {} bytes".format(source.size))
-            return json.loads(source.read_bytes(0, source.size).decode("utf-8"))
+            content = json.loads(source.read_bytes(0, source.size).decode("utf-8"))
+            if not isinstance(content, dict):
+                raise ValueError("it is no object")
+            return content
         finally:
             source.close()
     except UnreadableFileError as error:

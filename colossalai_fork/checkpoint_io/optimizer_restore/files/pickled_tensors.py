@@ -4,6 +4,7 @@ from math import prod
 from typing import Any, Callable, Dict, Optional, Tuple
 
 import torch
+from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 
 from .constructors import find_plain
 from .plain_pickle import LEAVES, Global, Opaque, PickleError, PlainUnpickler, shown
@@ -150,6 +151,8 @@ class TensorUnpickler:
     # ======================================
 
     def _find(self, module: str, name: str) -> Any:
+        # Protocols below 3 use Python 2's names.
+        module, name = NAME_MAPPING.get((module, name), (IMPORT_MAPPING.get(module, module), name))
         found = find_plain(module, name)
         if found is not None:
             return found

@@ -5,6 +5,7 @@ What a pickle can make this interpreter do is bounded by the pickle's own length
 of nesting, memo indices, and the number of ways to reach an object, which is what walking the result takes.
 """
 
+import gc
 import struct
 from argparse import Namespace
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -149,6 +150,9 @@ class PlainUnpickler:
         """
         begin = self.position
         data, handlers = self.data, _HANDLERS
+        collects = gc.isenabled()
+        # All that is made here stays for now, and looking through it for cycles again and again takes longer than making it.
+        gc.disable()
         try:
             while True:
                 opcode = data[self.position]
@@ -171,6 +175,9 @@ class PlainUnpickler:
             if self.position + 9 > len(data):
                 raise EndOfPickle("a pickle in it is cut short")
             raise PickleError("a pickle in it is damaged at byte {}".format(self.position - begin)) from error
+        finally:
+            if collects:
+                gc.enable()
 
     def take(self, length: int) -> bytes:
         """Return the next bytes of the pickle."""
@@ -552,6 +559,7 @@ def _check_shape(content: Any, length: int, fragile: List[Any]) -> None:
     most = 4 * length + 100_000
     known: Dict[int, Optional[Tuple[int, int]]] = {}
     todo = [content]
+    around = 0
     while todo:
         value = todo[-1]
         if known.get(id(value)) is not None:
@@ -563,6 +571,9 @@ def _check_shape(content: Any, length: int, fragile: List[Any]) -> None:
         inside = [part for part in parts if type(part) not in leaves]
         if inside and id(value) not in known:
             known[id(value)] = None
+            around += 1
+            if around >= MAX_NESTING:
+                raise PickleError("it holds containers that are nested too deep")
             if any(known.get(id(part), ()) is None for part in inside):
                 raise PickleError("it holds a container that holds itself")
             todo.extend(part for part in inside if id(part) not in known)
@@ -574,6 +585,7 @@ def _check_shape(content: Any, length: int, fragile: List[Any]) -> None:
             count += count_inside
         if depth >= MAX_NESTING:
             raise PickleError("it holds containers that are nested too deep")
+        around -= bool(inside)
         if count > most:
             raise PickleError("it holds containers that share others so often that they cannot be walked")
         known[id(value)] = (depth + 1, count)

@@ -69,7 +69,7 @@ def read_ahead(
     Raises:
         UnreadableFileError: If a file ends too early or cannot be read. Entries before it have been handed out then.
     """
-    batches = _batches(entries)
+    batches = _batches(entries, min(_STAGING, bytes_ahead // max(1, threads)))
     waiting: "deque[_Batch]" = deque()
     held = 0
     following = next(batches, None)
@@ -144,11 +144,11 @@ def _replaced(value: Any, change: Any, done: Dict[int, Any]) -> Any:
     return result
 
 
-def _batches(entries: Iterable[Tuple[Any, List[SavedTensor]]]) -> Iterator["_Batch"]:
+def _batches(entries: Iterable[Tuple[Any, List[SavedTensor]]], most: int) -> Iterator["_Batch"]:
     batch = _Batch()
     for key, views in entries:
         size = sum(view.nbytes() for view in views)
-        if batch.entries and batch.size + size > _STAGING:
+        if batch.entries and batch.size + size > most:
             yield batch
             batch = _Batch()
         batch.entries.append((key, len(views)))
@@ -281,9 +281,19 @@ class _Reading:
             data, base = each.data, each.start
             for index in each.members:
                 view = views[index]
-                count = view.numel()
-                tensor = torch.frombuffer(data, dtype=view.dtype, count=count, offset=view.offset - base).clone()
-                results[index] = tensor if view.shape == (count,) else tensor.view(view.shape)
+                view.numel()
+                dtype = view.dtype
+                known = dtype if dtype in _OLD_DTYPES else _RAW[dtype.itemsize]
+                begin = view.offset - base
+                if begin % known.itemsize:
+                    # Compiled code may count on elements that lie where the processor likes them.
+                    tensor = torch.frombuffer(data[begin : begin + view.nbytes()], dtype=known)
+                else:
+                    tensor = torch.frombuffer(data, dtype=known, count=view.numel(), offset=begin)
+                if view.stride != _ONE_BY_ONE:
+                    tensor = tensor.as_strided(view.shape, view.stride)
+                tensor = tensor.clone()
+                results[index] = tensor if known is dtype else tensor.view(dtype)
             each.data = bytearray()
         for index, view in enumerate(views):
             if view.is_parameter:
@@ -306,6 +316,11 @@ def _memory_of(tensor: torch.Tensor, size: int) -> memoryview:
     return memoryview(memory).cast("B")
 
 
+# Some versions of torch cannot make tensors of newer dtypes of a buffer.
+_OLD_DTYPES = frozenset(
+    (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8)
+)
+_ONE_BY_ONE = (1,)
 _RAW = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}
 
 

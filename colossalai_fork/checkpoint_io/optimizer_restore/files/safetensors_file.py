@@ -148,6 +148,8 @@ def _names_of_pickles(metadata: Any, entries: Dict[str, Any]) -> List[str]:
 def _unpickled(name: str, tensor: SavedTensor) -> Any:
     if type(tensor) is not SavedTensor:
         raise UnreadableFileError("its metadata names {} twice".format(shown(name)))
+    if tensor.dtype != torch.uint8 or tensor.dim() != 1:
+        raise UnreadableFileError("the value of {} is not pickled into bytes".format(shown(name)))
     data = tensor.source.read_bytes(tensor.offset, tensor.nbytes())
     tensors = TensorUnpickler(_no_data, most_content(len(data)), storage_of=storage_of_bytes)
     try:

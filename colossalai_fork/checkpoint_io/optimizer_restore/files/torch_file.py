@@ -4,12 +4,15 @@ What is not one of torch's two formats is refused before any function of torch s
 and tar archives name the files that they unpack to.
 """
 
+import contextlib
+import gc
 import io
 import os
+import re
 import sys
 import warnings
 import zlib
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, Iterator, Optional, Tuple
 
 import torch
 
@@ -74,7 +77,8 @@ def _open_zip(source: FileSource) -> Tuple[Any, TensorUnpickler]:
         raise UnreadableFileError("it is damaged: the checksum of its record 'data.pkl' is not right")
     try:
         tensors = _tensors_of_zip(records, source.size)
-        content, _ = tensors.load(data, shortcut=TensorShortcut(tensors, records))
+        with _collector_paused():
+            content, _ = tensors.load(data, shortcut=TensorShortcut(tensors, records))
     except LeftOut:
         tensors = _tensors_of_zip(records, source.size)
         content, _ = tensors.load(data)
@@ -82,6 +86,19 @@ def _open_zip(source: FileSource) -> Tuple[Any, TensorUnpickler]:
     if order is not None and order[0].read_bytes(order[1], min(order[2], 8)) != sys.byteorder.encode():
         tensors.falls_back = True
     return content, tensors
+
+
+@contextlib.contextmanager
+def _collector_paused() -> Iterator[None]:
+    # One pickle makes many containers, all of which stay. Looking through them for cycles, again and again, takes as long as
+    # making them.
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _tensors_of_zip(records: Dict[bytes, Record], size: int) -> TensorUnpickler:
@@ -193,19 +210,24 @@ def storage_of_bytes(data: bytes) -> SavedStorage:
 
 
 def _load_by_torch(source: FileSource, is_zip: bool) -> Any:
-    source.check_unchanged()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            if not is_zip:
+            if is_zip:
+                with os.fdopen(os.dup(source.descriptor()), "rb") as file:
+                    file.seek(0)
+                    content = torch.load(file, map_location="cpu", weights_only=True)
+            else:
                 # From a file, torch would first try whether it is a tar archive, too.
-                file: Any = io.BytesIO(source.read_bytes(0, source.size))
-                return torch.load(file, map_location="cpu", weights_only=True)
-            with os.fdopen(os.dup(source.descriptor()), "rb") as file:
-                file.seek(0)
-                return torch.load(file, map_location="cpu", weights_only=True)
+                data = io.BytesIO(source.read_bytes(0, source.size))
+                content = torch.load(data, map_location="cpu", weights_only=True)
     except UnreadableFileError:
         raise
     except Exception as error:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise UnreadableFileError("torch cannot load it without running code ({})".format(shown(lines[0])))
+        # The first line of torch's message is advice to run the code all the same.
+        reason = re.search(r"error: *(\S.*)", str(error)) or re.search(r"(.+)", str(error))
+        text = "torch cannot load it as data ({})"
+        raise UnreadableFileError(text.format(shown(reason.group(1) if reason else type(error).__name__)))
+    # What has been checked must be what has been loaded.
+    source.check_unchanged()
+    return content

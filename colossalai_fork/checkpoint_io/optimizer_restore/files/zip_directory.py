@@ -175,7 +175,8 @@ def _locate(source: Any, entries: List[_Entry], end: int) -> Dict[bytes, Record]
         start_of_data = begin + packed
         short = name[len(root) :]
         plain = short.startswith(b"data/") and short[5:].isdigit()
-        if start_of_data > end or not name.startswith(root) or not (plain or _NAMES.fullmatch(short)):
+        known = plain or (_NAMES.fullmatch(short) and not (size and name.endswith(b"/")))
+        if start_of_data > end or not name.startswith(root) or not known:
             raise _refused(name, root, start_of_data > end)
         if not method and packed == size:
             records[short] = (source, begin, size, checksum)
