@@ -108,6 +108,21 @@ def read(file):
         raise PatchError(f"{file.name} is not JSON: {error}") from error
 
 
+def write(file, measured):
+    """Keep what was measured.
+
+    Args:
+        file (pathlib.Path | str): the JSON file, with a line a class.
+        measured (dict): see :class:`Points`.
+    """
+    patches = []
+    for patch, classes in measured.items():
+        lines = [f"    {json.dumps(name)}: {json.dumps(found)}" for name, found in classes.items()]
+        patches.append(f"  {json.dumps(patch)}: {{\n" + ",\n".join(lines) + "\n  }")
+    with open(file, "w", encoding="utf-8") as stream:
+        stream.write("{\n" + ",\n".join(patches) + "\n}\n")
+
+
 def count(report):
     """Count the cases of a report of the gate.
 

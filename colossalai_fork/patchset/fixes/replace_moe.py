@@ -1,7 +1,6 @@
 """MoE: the state is replaced and cut once, each group keeps what was saved for it, and one file works."""
 
-from ..text.names import Import
-from ..text.places import INSTEAD, Change, Edit, asks, calls
+from ..text.places import BEFORE, INSTEAD, Change, Edit, asks, calls
 from .replace_hybrid_parallel import reads_groups, replaces_groups
 
 _IO = "MoECheckpointIO"
@@ -26,10 +25,9 @@ dist.all_gather_object(states_list, local_states)
 if self.coordinator.is_master():
     pairs = zip(optimizer.param_groups, optimizer.param_info["param_groups"])
     param_groups = [{**group, "params": group_info["params"]} for group, group_info in pairs]
-    state_dict = {"param_groups": param_groups, "state": dict()}
-    for _states in reversed(states_list):  # the first rank that holds a state has gathered it
-        state_dict["state"].update(_states)
-    save_state_dict(state_dict, checkpoint, use_safetensors=False)
+    # the first rank that holds a state has gathered it
+    states = {param_id: state for _states in reversed(states_list) for param_id, state in _states.items()}
+    save_state_dict({"param_groups": param_groups, "state": states}, checkpoint, use_safetensors=False)
 """
 
 _CUT = """
@@ -51,11 +49,21 @@ CHANGES = [
                 f"{_IO}.gather_from_sharded_optimizer_state",
                 INSTEAD,
                 calls("cuda"),
-                "v = v.to(get_current_device())\n",
+                "v = v.to(param.device)\n",
                 what="the move to the device",
             ),
             reads_groups(f"{_IO}.load_sharded_optimizer"),
             replaces_groups(f"{_IO}.load_sharded_optimizer", "saved_groups"),
+            Edit(
+                f"{_IO}.shard_from_complete_optimizer_state",
+                BEFORE,
+                calls("detach"),
+                """
+                if self.use_zero and v.dim() > 1:
+                    v = v.flatten()  # also where a group of one rank cuts nothing off
+                """,
+                what="the copy of a tensor",
+            ),
             Edit(
                 f"{_IO}.save_unsharded_optimizer",
                 INSTEAD,
@@ -79,6 +87,5 @@ CHANGES = [
                 what="the cutting of a state",
             ),
         ],
-        imports=(Import("get_current_device", "colossalai.utils", "get_current_device"),),
     )
 ]

@@ -90,7 +90,7 @@ def check_plugins():
 def as_zero(optimizer):
     # loading asks no more of it than the optimizer inside, and making a real one takes an accelerator
     wrapped = LowLevelZeroOptimizer.__new__(LowLevelZeroOptimizer)
-    wrapped.optim = optimizer
+    wrapped.optim, wrapped.grad_handles = optimizer, []
     return wrapped
 
 

@@ -22,6 +22,7 @@ def make_zero(optimizer_class, with_gradient, **kwargs):
     optimizer = LowLevelZeroOptimizer.__new__(LowLevelZeroOptimizer)
     optimizer.optim = optimizer_class(masters, **kwargs)
     optimizer.master_to_working_param = {id(master): param for master, param in zip(masters, params)}
+    optimizer.grad_handles = []
     optimizer.param_to_pg = {param: dist.group.WORLD for param in params}
     for index in with_gradient:
         masters[index].grad = torch.arange(8.0) + 8 * dist.get_rank()
