@@ -3,7 +3,9 @@
 from collections import deque
 from typing import Any, Callable, Iterator
 
-__all__ = ["MAX_NESTING", "leaves", "mapped"]
+import torch
+
+__all__ = ["MAX_NESTING", "SEQUENCES", "leaves", "mapped", "owned_leaf"]
 
 # No optimizer nests its state like this. Deeper, and with cycles, recursion would fail when the old state is gone already.
 MAX_NESTING = 100
@@ -53,6 +55,17 @@ def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
         items = [mapped(item, change) for item in value]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     return change(value)
+
+
+def owned_leaf(leaf: Any) -> Any:
+    """
+    Args:
+        leaf (Any): A leaf of a container.
+
+    Returns:
+        Any: A copy if it is a tensor, which shares no memory with it; otherwise the leaf itself.
+    """
+    return leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf
 
 
 def _like(value: dict, items: dict) -> dict:

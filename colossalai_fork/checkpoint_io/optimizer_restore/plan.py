@@ -4,7 +4,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
 
-from .containers import leaves, mapped
+from .containers import leaves, mapped, owned_leaf
 from .errors import Problem, load_error
 from .files.reading import read_ahead
 from .files.saved_state import REWRITE, SavedShard
@@ -142,9 +142,9 @@ def _part(placement: Placement, key: str, value: Any) -> Placement:
 
 def _wanted(entry: Entry) -> List[SavedTensor]:
     # In the order in which _in_memory takes them.
-    wanted: List[SavedTensor] = []
     if not isinstance(entry.state, dict):
-        return [leaf for leaf in leaves(entry.state) if isinstance(leaf, SavedTensor)]
+        return [leaf for leaf in leaves(entry.state) if type(leaf) is SavedTensor]
+    wanted: List[SavedTensor] = []
     for key, value in entry.state.items():
         if type(value) is SavedTensor:
             wanted.append(_part(entry.placement, key, value).held(value) if entry.placement.divides else value)
@@ -159,7 +159,7 @@ def _in_memory(entry: Entry, tensors: List[torch.Tensor]) -> Any:
     def owned(leaf: Any) -> Any:
         if type(leaf) is SavedTensor:
             return next(read)
-        return leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf
+        return owned_leaf(leaf)
 
     def own_part(key: str, value: Any) -> Any:
         if not is_tensor(value):

@@ -14,7 +14,7 @@ from torch.distributed import ProcessGroup
 from torch.optim import Optimizer
 
 from .agreement import LOADED, VALIDATED, AgreementError, agree, fingerprint
-from .containers import mapped
+from .containers import mapped, owned_leaf
 from .destination import Destination
 from .errors import CheckpointLoadError, Problem, load_error
 from .files.saved_state import SavedState, in_memory
@@ -213,7 +213,8 @@ class _Loading:
             Exception: Whatever native code, or reading, raises. The caller undoes the load then.
         """
         self._release()
-        groups = [_owned(group) for group in self.plan.groups]
+        # A state dict in memory is somebody else's.
+        groups = [mapped(group, owned_leaf) for group in self.plan.groups]
         streamed = StreamedState(self._entries, self.destination, groups)
         self._entries = ()
         states = dict(streamed.items()) if overrides_loading(self.optimizer) else streamed
@@ -248,8 +249,3 @@ class _Loading:
         """Run the hooks that native loading runs after success, now that every rank has succeeded."""
         for hook in list(_hooks_of(self.optimizer, "post").values()):
             hook(self.optimizer)
-
-
-def _owned(group: Dict[str, Any]) -> Dict[str, Any]:
-    # A state dict in memory is somebody else's.
-    return mapped(group, lambda leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf)

@@ -281,7 +281,6 @@ class _Reading:
             data, base = each.data, each.start
             for index in each.members:
                 view = views[index]
-                view.numel()
                 dtype = view.dtype
                 known = dtype if dtype in _OLD_DTYPES else _RAW[dtype.itemsize]
                 begin = view.offset - base
