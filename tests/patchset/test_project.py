@@ -13,10 +13,10 @@ pytest.importorskip("libcst", reason="the patch extra is not installed")
 import colossalai_fork
 from colossalai_fork.overlay import fingerprint
 from colossalai_fork.patchset import leftovers, project, stack
-from colossalai_fork.patchset.functions.carry import check_table
 from colossalai_fork.patchset.check import check
 from colossalai_fork.patchset.errors import DriftError
 from colossalai_fork.patchset.export import export, format_patch, sizes
+from colossalai_fork.patchset.functions.carry import check_table
 from colossalai_fork.patchset.tree import FALLBACK_IDENTITY, Tree, git
 
 

@@ -123,11 +123,15 @@ class Functions:
             return Finding(file, READY)
         if "\r\n" in present:
             return Finding(file, CHANGED, change=f"{file} {CRLF}")
-        if code(present) == code(imports.sort(text, tree.root)):
+        ours = imports.sort(text, tree.root)
+        if code(present) == code(ours):
             return Finding(file, OURS)
-        if code(present, worded=False) == code(imports.sort(text, tree.root), worded=False):
-            return Finding(file, REVIEWED, change=differences(imports.sort(text, tree.root), present, file))
-        return Finding(file, CHANGED, change=f"{file} exists already, and is not the file that this series adds")
+        shown = differences(ours, present, file)
+        if code(present, worded=False) == code(ours, worded=False):
+            return Finding(file, REVIEWED, change=shown)
+        return Finding(
+            file, CHANGED, change=f"{file} exists already, and is not the file that this series adds\n{shown}"
+        )
 
     def _put(self, texts, root):
         changed = {file: text for file, text in texts.items() if Tree(root).text(file) != text}
