@@ -52,7 +52,7 @@ def _look(source, tree, row):
     version = fingerprint.known_version(found, row.known)
     if version is not None and row.kind in ("replace", "inherit"):
         return Finding(place, READY, version=version)
-    return Finding(place, CHANGED, change=_describe(tree, row, found))
+    return Finding(place, CHANGED, change=_describe(tree, row, found, ours))
 
 
 def _find(text, name, file="<source>"):
@@ -69,10 +69,11 @@ def _our_text(source, row):
     return transplant.text(transplant.renamed(statement, row.name.rpartition(".")[2]))
 
 
-def _describe(tree, row, found):
+def _describe(tree, row, found, ours):
     where = f"{row.file}:{found.first_line}: {row.name}"
     if row.kind == "add":
-        return f"{where} exists already, and is not the one that this series adds"
+        shown = differences(ours or "", found.text, row.file)
+        return f"{where} exists already, and is not the one that this series adds\n{shown}"
     for label, text in _texts_that_may_be_known(tree, row):
         try:
             before = _find(text, row.name)
