@@ -9,7 +9,7 @@ import pytest
 from unmodified import IS_FIXED
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
-FOLDERS = ("colossalai_fork", "patches", "tests", "examples")
+FOLDERS = ("colossalai_fork", "patches", "benchmarks", "tests", "examples")
 PACKAGES = ("colossalai", "torch/optim", "torch/distributed", "torch/serialization.py")
 # Shorter lines are alike by chance.
 SHORTEST = 40

@@ -4,27 +4,31 @@ The names are upstream's, so ``from colossalai_fork.checkpoint_io import General
 makes its own checkpoint IO. :func:`colossalai_fork.apply` puts the same methods into upstream's classes.
 """
 
-from .gemini import GeminiCheckpointIO
-from .general_checkpoint_io import GeneralCheckpointIO
-from .hybrid_parallel import HybridParallelCheckpointIO
-from .low_level_zero import LowLevelZeroCheckpointIO
-from .moe import MoECheckpointIO
-from .optimizer_restore.errors import CheckpointDamagedError, CheckpointLoadError, CheckpointMismatchError
-from .torch_ddp import TorchDDPCheckpointIO
-from .torch_fsdp import TorchFSDPCheckpointIO
-from .utils import load_param_groups_into_optimizer, load_states_into_optimizer
+import importlib
 
-__all__ = [
-    "CheckpointDamagedError",
-    "CheckpointLoadError",
-    "CheckpointMismatchError",
-    "GeminiCheckpointIO",
-    "GeneralCheckpointIO",
-    "HybridParallelCheckpointIO",
-    "LowLevelZeroCheckpointIO",
-    "MoECheckpointIO",
-    "TorchDDPCheckpointIO",
-    "TorchFSDPCheckpointIO",
-    "load_param_groups_into_optimizer",
-    "load_states_into_optimizer",
-]
+_MODULES = {
+    "CheckpointDamagedError": "optimizer_restore.errors",
+    "CheckpointLoadError": "optimizer_restore.errors",
+    "CheckpointMismatchError": "optimizer_restore.errors",
+    "GeminiCheckpointIO": "gemini",
+    "GeneralCheckpointIO": "general_checkpoint_io",
+    "HybridParallelCheckpointIO": "hybrid_parallel",
+    "LowLevelZeroCheckpointIO": "low_level_zero",
+    "MoECheckpointIO": "moe",
+    "TorchDDPCheckpointIO": "torch_ddp",
+    "TorchFSDPCheckpointIO": "torch_fsdp",
+    "load_param_groups_into_optimizer": "utils",
+    "load_states_into_optimizer": "utils",
+}
+__all__ = list(_MODULES)
+
+
+def __getattr__(name):
+    # The classes take seconds to import, as all of colossalai does; looking at a checkpoint needs none of it.
+    if name in _MODULES:
+        return getattr(importlib.import_module("{}.{}".format(__name__, _MODULES[name])), name)
+    raise AttributeError("module {!r} has no attribute {!r}".format(__name__, name))
+
+
+def __dir__():
+    return sorted([*globals(), *__all__])

@@ -1,12 +1,15 @@
-"""Where loading an optimizer begins, for every checkpoint IO class."""
+"""Where loading and saving an optimizer begin, for every checkpoint IO class."""
 
+import os
 from pathlib import Path
 from typing import Optional, Union
 
 import colossalai.checkpoint_io.checkpoint_io_base as upstream
+from colossalai.checkpoint_io.utils import get_optimizer_base_filenames
 from torch.optim import Optimizer
 
 from .optimizer_restore.files.saved_state import is_sharded
+from .optimizer_restore.fresh_save import save_beside, says_who_writes
 
 __all__ = ["CheckpointIO"]
 
@@ -52,3 +55,52 @@ class CheckpointIO(upstream.CheckpointIO):
         load = self.load_sharded_optimizer if sharded else self.load_unsharded_optimizer
         arguments = (optimizer, path, prefix) if sharded else (optimizer, path)
         load(*arguments, low_cpu_mem_mode=low_cpu_mem_mode, num_threads=num_threads)
+
+    def save_optimizer(
+        self,
+        optimizer: Optimizer,
+        checkpoint: Union[str, Path],
+        shard: bool = False,
+        gather_dtensor: bool = True,
+        prefix: Optional[str] = None,
+        size_per_shard: int = 1024,
+        use_async: bool = False,
+    ) -> None:
+        """
+        Save an optimizer.
+
+        Saved in shards, and not asynchronously, it replaces what the directory holds of an earlier save in a single step at
+        the end: ended at any point, the directory holds exactly the old checkpoint or the new one. Until then there must be
+        room for both.
+
+        Must be called on every rank that the optimizer was boosted on.
+
+        Args:
+            optimizer (Optimizer): The optimizer, boosted or not.
+            checkpoint (Union[str, Path]): checkpoint path: a directory if ``shard``, else a file.
+            shard (bool): whether to save an index, a group file and shards. Default: False.
+            gather_dtensor (bool): whether to gather distributed tensors. Default: True.
+            prefix (str, optional): prefix of the file names if ``shard``.
+            size_per_shard (int): size of a shard in MB. Default: 1024.
+            use_async (bool): whether to write safetensors asynchronously. Default: False.
+
+        Raises:
+            OSError: If something cannot be written. An earlier checkpoint in the directory is as it was.
+        """
+        if not shard:
+            self.save_unsharded_optimizer(optimizer, checkpoint, gather_dtensor, use_async=use_async)
+            return
+
+        def save(directory: Union[str, Path]) -> None:
+            self.save_sharded_optimizer(
+                optimizer, directory, gather_dtensor, prefix, size_per_shard, use_async=use_async
+            )
+
+        writes, group = False, None
+        # Asynchronous writers are not done when the saver returns.
+        if not use_async and not os.path.isfile(checkpoint) and says_who_writes(self):
+            writes, group = self.optimizer_writers()
+        if writes:
+            save_beside(checkpoint, get_optimizer_base_filenames(prefix)[1], save, group)
+        else:
+            save(checkpoint)

@@ -21,9 +21,11 @@ from colossalai.tensor.d_tensor import (
 )
 from colossalai.tensor.padded_tensor import is_padded_tensor
 from colossalai.utils import is_ddp_ignored
+from torch.distributed import ProcessGroup
 
 from .general_checkpoint_io import GeneralCheckpointIO
-from .optimizer_restore.destination import Destination, require_boosted
+from .optimizer_restore.boosted import require_boosted
+from .optimizer_restore.destination import Destination
 from .optimizer_restore.files.saved_state import in_memory
 from .optimizer_restore.gather import in_pinned_memory
 from .optimizer_restore.gemini_destination import GeminiDestination
@@ -43,6 +45,10 @@ class GeminiCheckpointIO(upstream.GeminiCheckpointIO, GeneralCheckpointIO):
         """Each rank holds ranges of the same optimizer. See GeneralCheckpointIO."""
         require_boosted(optimizer, upstream_optim.GeminiOptimizer)
         return GeminiDestination(optimizer, dist.group.WORLD)
+
+    def optimizer_writers(self) -> Tuple[bool, Optional[ProcessGroup]]:
+        """The master writes. See GeneralCheckpointIO."""
+        return self.coordinator.is_master(), None
 
 
 class GeminiOptimizer(upstream_optim.GeminiOptimizer):

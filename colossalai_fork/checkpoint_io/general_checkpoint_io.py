@@ -2,13 +2,15 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Any, Optional, Union
+from typing import Any, Optional, Tuple, Union
 
 import colossalai.checkpoint_io.general_checkpoint_io as upstream
+from torch.distributed import ProcessGroup
 from torch.optim import Optimizer
 
 from .checkpoint_io_base import CheckpointIO
-from .optimizer_restore.destination import Destination, unwrapped
+from .optimizer_restore.boosted import unwrapped
+from .optimizer_restore.destination import Destination
 from .optimizer_restore.files.saved_state import open_sharded, open_unsharded
 from .optimizer_restore.restore import restore
 
@@ -30,6 +32,16 @@ class GeneralCheckpointIO(upstream.GeneralCheckpointIO, CheckpointIO):
                 which ranks load together. Here each rank acts for itself.
         """
         return Destination(unwrapped(optimizer))
+
+    def optimizer_writers(self) -> Tuple[bool, Optional[ProcessGroup]]:
+        """
+        Say which ranks write the files of a sharded optimizer. All that saving in a single step needs to know of a class.
+
+        Returns:
+            Tuple[bool, Optional[ProcessGroup]]: Whether this rank writes, or takes part with those that do; and those, if
+                there are several. The first of them writes the index, when all files of the others are complete.
+        """
+        return True, None
 
     def load_sharded_optimizer(
         self,

@@ -1,7 +1,7 @@
 """Loading and saving under hybrid parallelism: data (with or without ZeRO), tensor and pipeline parallelism."""
 
 import copy
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Optional, Tuple
 
 import colossalai.checkpoint_io.hybrid_parallel_checkpoint_io as upstream
 import torch
@@ -10,7 +10,8 @@ from colossalai.interface import OptimizerWrapper
 from torch.distributed import ProcessGroup
 
 from .general_checkpoint_io import GeneralCheckpointIO
-from .optimizer_restore.destination import Destination, require_boosted
+from .optimizer_restore.boosted import require_boosted
+from .optimizer_restore.destination import Destination
 from .optimizer_restore.gather import gather_parts, in_pinned_memory
 from .optimizer_restore.hybrid_parallel_destination import HybridParallelDestination
 from .optimizer_restore.state_kinds import is_scalar
@@ -29,6 +30,11 @@ class HybridParallelCheckpointIO(upstream.HybridParallelCheckpointIO, GeneralChe
         """Each rank holds a part of the same optimizer, or a copy of another rank's part. See GeneralCheckpointIO."""
         require_boosted(optimizer)
         return HybridParallelDestination(optimizer, self.tp_rank, self.tp_size, dist.group.WORLD)
+
+    def optimizer_writers(self) -> Tuple[bool, Optional[ProcessGroup]]:
+        """One rank of each pipeline stage writes; that of the first stage puts the index together. See GeneralCheckpointIO."""
+        writes = self.dp_rank == 0 and self.tp_rank == 0 and self.sp_rank == 0
+        return writes, self.pp_group if self.pp_size > 1 else None
 
     @staticmethod
     def gather_from_sharded_optimizer_state(

@@ -20,10 +20,12 @@ from colossalai.checkpoint_io.utils import (
 )
 from colossalai.interface import OptimizerWrapper
 from colossalai.zero.low_level._utils import all_gather_into_flat_tensor_nd, get_nd_rank, get_nd_world_size
+from torch.distributed import ProcessGroup
 from torch.optim import Optimizer
 
 from .general_checkpoint_io import GeneralCheckpointIO
-from .optimizer_restore.destination import Destination, require_boosted
+from .optimizer_restore.boosted import require_boosted
+from .optimizer_restore.destination import Destination
 from .optimizer_restore.files.saved_state import in_memory
 from .optimizer_restore.gather import in_pinned_memory
 from .optimizer_restore.low_level_zero_destination import LowLevelZeroDestination
@@ -44,6 +46,10 @@ class LowLevelZeroCheckpointIO(upstream.LowLevelZeroCheckpointIO, TorchDDPCheckp
         """Each rank holds slices of the same optimizer. See GeneralCheckpointIO."""
         require_boosted(optimizer, upstream_optim.LowLevelZeroOptimizer)
         return LowLevelZeroDestination(optimizer, dist.group.WORLD)
+
+    def optimizer_writers(self) -> Tuple[bool, Optional[ProcessGroup]]:
+        """The master writes. See GeneralCheckpointIO."""
+        return self.coordinator.is_master(), None
 
     def save_sharded_optimizer(
         self,

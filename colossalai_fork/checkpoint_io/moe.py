@@ -1,7 +1,7 @@
 """Loading and saving for mixtures of experts: hybrid parallelism whose experts have data parallel groups of their own."""
 
 import copy
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 import colossalai.checkpoint_io.moe_checkpoint as upstream
 import torch
@@ -13,7 +13,8 @@ from torch.distributed import ProcessGroup
 
 from .general_checkpoint_io import GeneralCheckpointIO
 from .hybrid_parallel import HybridParallelCheckpointIO
-from .optimizer_restore.destination import Destination, require_boosted
+from .optimizer_restore.boosted import require_boosted
+from .optimizer_restore.destination import Destination
 from .optimizer_restore.gather import gather_parts
 from .optimizer_restore.moe_destination import MoEDestination
 from .optimizer_restore.tensor_parallel import tensor_parallel_placement
@@ -31,6 +32,12 @@ class MoECheckpointIO(upstream.MoECheckpointIO, HybridParallelCheckpointIO):
         """Each rank holds a part of the same optimizer, or a copy of another rank's part. See GeneralCheckpointIO."""
         require_boosted(optimizer)
         return MoEDestination(optimizer, self.tp_rank, self.tp_size, dist.group.WORLD)
+
+    def optimizer_writers(self) -> Tuple[bool, Optional[ProcessGroup]]:
+        """One rank of each pipeline stage and expert rank writes; they meet with all others. See GeneralCheckpointIO."""
+        if self.pp_size > 1 or self.ep_size > 1:
+            return True, dist.group.WORLD
+        return self.tp_rank == 0 and self.moe_dp_rank == 0 and self.sp_rank == 0, None
 
     @staticmethod
     def gather_from_sharded_optimizer_state(

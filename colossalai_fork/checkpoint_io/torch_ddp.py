@@ -1,11 +1,15 @@
 """Loading for torch's data parallelism: every rank holds the optimizer whole, and all must hold the same."""
 
+from typing import Optional, Tuple
+
 import colossalai.booster.plugin.torch_ddp_plugin as upstream
 import torch.distributed as dist
 from colossalai.interface import OptimizerWrapper
+from torch.distributed import ProcessGroup
 
 from .general_checkpoint_io import GeneralCheckpointIO
-from .optimizer_restore.destination import Destination, require_boosted
+from .optimizer_restore.boosted import require_boosted
+from .optimizer_restore.destination import Destination
 
 __all__ = ["TorchDDPCheckpointIO"]
 
@@ -20,3 +24,7 @@ class TorchDDPCheckpointIO(upstream.TorchDDPCheckpointIO, GeneralCheckpointIO):
         """All ranks load together: parameters drift apart if one of them holds other state. See GeneralCheckpointIO."""
         require_boosted(optimizer)
         return Destination(optimizer.unwrap(), dist.group.WORLD)
+
+    def optimizer_writers(self) -> Tuple[bool, Optional[ProcessGroup]]:
+        """The master writes. See GeneralCheckpointIO."""
+        return self.coordinator.is_master(), None

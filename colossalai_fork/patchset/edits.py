@@ -36,7 +36,7 @@ class Edits:
             it would add counts as being there.
         """
         found = []
-        for change in self._changes[patch.name]:
+        for change in self._changes.get(patch.name, ()):
             found += self._look(tree, change)
         edited = [finding for edit, finding in found if isinstance(edit, places.Edit)]
         if (
@@ -61,7 +61,7 @@ class Edits:
             DriftError: if a place is not found exactly once.
         """
         changed = set()
-        for change in self._changes[patch.name]:
+        for change in self._changes.get(patch.name, ()):
             path = root / change.file
             if change.optional and not path.exists():
                 continue

@@ -4,6 +4,7 @@ import pathlib
 
 from . import edits
 from . import series as series_module
+from .fixes.reset_general import TESTS_ON_CPU
 from .functions.maker import Functions
 from .functions.source import Source
 
@@ -45,5 +46,5 @@ def maker(found):
         functions.maker.Functions | edits.Edits: the maker.
     """
     if found.folder.name == "contract":
-        return Functions(source(), found)
+        return Functions(source(), found, edits.Edits({found.patches[0].name: [TESTS_ON_CPU]}))
     return edits.Edits(edits.read(found), source())

@@ -87,7 +87,7 @@ FLAT_PARAMETERS = [
         "flat.check(plan.groups, states, saved.source, problems)",
         "pass",
         where("FSDP", "test_part_of_a_flat_parameter", missing=1),
-        where("FSDP", "test_key_of_a_part_of_a_flat_parameter", key="step"),
+        where("FSDP", "test_key_of_a_part_of_a_flat_parameter", key="seen"),
         where("FSDP", "test_parts_of_a_flat_parameter_that_have_taken_other_steps"),
     ),
     mutant(
@@ -109,7 +109,7 @@ FLAT_PARAMETERS = [
         "flat_parameters:_check_shared",
         "if set(state) != set(first):",
         "if not set(state) & set(first) and state and first:",
-        where("FSDP", "test_key_of_a_part_of_a_flat_parameter", key="exp_avg"),
+        where("FSDP", "test_key_of_a_part_of_a_flat_parameter", key="seen"),
     ),
     mutant(
         "take the saved ids for the flat parameters in another order",

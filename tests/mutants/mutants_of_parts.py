@@ -1,10 +1,121 @@
 """Faults of choosing what a rank takes of a saved state: slices, parts, stages, experts."""
 
-from mutation import everywhere, mutant, where
+import torch
+from mutation import around, everywhere, instead, mutant, replacing, where
+
+from colossalai_fork.checkpoint_io.optimizer_restore.files.reading import read
+from colossalai_fork.checkpoint_io.optimizer_restore.files.saved_tensor import SavedTensor
+from colossalai_fork.checkpoint_io.optimizer_restore.placement import FlatSlice
+from colossalai_fork.checkpoint_io.optimizer_restore.plan import WHOLE
+from colossalai_fork.checkpoint_io.optimizer_restore.state_kinds import is_tensor
 
 TP_SAVED = "test_tensor_parallel_state_is_saved_whole_and_cut_again"
 
+CUTTING = "Zero TensorParallel ExpertParallel Gemini"
+
+
+def held_by(rank_of):
+    def change(original):
+        def held(self, tensor):
+            return original(FlatSlice(self.whole, rank_of(self), self.world_size), tensor)
+
+        return held
+
+    return change
+
+
+def padding(made_of):
+    def change(original):
+        def padded(tensor, dimension, length):
+            return made_of(original(tensor, dimension, length), tensor, dimension)
+
+        return padded
+
+    return change
+
+
+def ones(result, tensor, dimension):
+    there = tensor.shape[dimension]
+    result = result.clone()
+    result.narrow(dimension, there, result.shape[dimension] - there).fill_(1)
+    return result
+
+
+def in_front(result, tensor, dimension):
+    return torch.roll(result, result.shape[dimension] - tensor.shape[dimension], dimension)
+
+
+def read_whole(entry):
+    if isinstance(entry.state, dict):
+        read([value for value in entry.state.values() if isinstance(value, SavedTensor)])
+
+
+def without_placement(original):
+    return lambda self, key, value, placement=None: original(self, key, value)
+
+
 SLICES = [
+    replacing(
+        "take another rank's slice",
+        "placement:FlatSlice.held",
+        held_by(lambda self: self.world_size - 1 - self.rank),
+        where("Zero HybridZero Experts", "test_full_checkpoint"),
+    ),
+    replacing(
+        "take the first rank's slice",
+        "placement:FlatSlice.held",
+        held_by(lambda self: 0),
+        where("Zero HybridZero Experts", "test_full_checkpoint"),
+    ),
+    replacing(
+        "pad with ones",
+        "placement:padded",
+        padding(ones),
+        where("Zero HybridZero Experts TensorParallel", "test_full_checkpoint"),
+    ),
+    replacing(
+        "pad in front",
+        "placement:padded",
+        padding(in_front),
+        where("Zero HybridZero Experts TensorParallel", "test_full_checkpoint"),
+    ),
+    replacing(
+        "do not pad",
+        "placement:padded",
+        padding(lambda result, tensor, dimension: tensor),
+        where("Zero HybridZero Experts TensorParallel", "test_full_checkpoint"),
+    ),
+    replacing("do not cut", "plan:_part", instead(WHOLE), where(CUTTING, "test_full_checkpoint")),
+    replacing(
+        "cut numbers too",
+        "state_kinds:is_scalar",
+        lambda original: lambda key, value, shape=None: key == "step" or not is_tensor(value),
+        where("Zero TensorParallel ExpertParallel FSDP", "test_scalar_state"),
+    ),
+    replacing(
+        "read whole tensors for a part of them",
+        "plan:_wanted",
+        around(read_whole),
+        where("Zero HybridZero TensorParallel Gemini", "test_reads_its_own_part_only", None),
+    ),
+    replacing(
+        "cut what a load hook was given cut",
+        "destination:Destination.for_local_state",
+        lambda original: lambda self: self,
+        where("Zero TensorParallel ExpertParallel", "test_hook_that_changes_the_state_dict"),
+    ),
+    replacing(
+        "cut ranges of what a load hook was given",
+        "gemini_destination:GeminiDestination.for_local_state",
+        lambda original: lambda self: self,
+        where("Gemini", "test_hook_that_changes_the_state_dict"),
+    ),
+    replacing(
+        "let collections of tensors stay whole where tensors are cut",
+        "state_check:_ParameterCheck._check_leaves",
+        without_placement,
+        where(CUTTING + " FSDP", "test_collection_of_tensors_that_cannot_be_cut"),
+    ),
     mutant(
         "take the slice of a group of other ranks",
         "low_level_zero_destination:LowLevelZeroDestination.placement",

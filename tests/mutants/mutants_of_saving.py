@@ -1,6 +1,6 @@
 """Faults of gathering state and of saving it."""
 
-from mutation import mutant, where
+from mutation import instead, mutant, replacing, where
 
 WHOLE = "test_files_hold_whole_tensors"
 TP_SAVED = "test_tensor_parallel_state_is_saved_whole_and_cut_again"
@@ -221,11 +221,10 @@ SLICES = [
         "get_nd_rank(group) == get_nd_world_size(group) - 1",
         where("Zero", SAVE_AND_LOAD, None, shards="one shard"),
     ),
-    mutant(
+    replacing(
         "leave the shards of an earlier save",
-        "low_level_zero:LowLevelZeroCheckpointIO.save_sharded_optimizer",
-        "total_size = save_state_dict_shards(shards, checkpoint, index_file, states_name, is_master)",
-        "total_size = save_state_dict_shards(shards, checkpoint, index_file, states_name, is_master, False, True)",
+        "fresh_save:_remove_old_files",
+        instead(),
         where("Zero", "test_nothing_of_an_earlier_save_is_left", None),
     ),
     mutant(

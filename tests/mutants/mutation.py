@@ -1,8 +1,10 @@
 """How a fault is put into the loaders, and how a table of faults says which contract cases must notice it.
 
-A mutant replaces lines of one function by others, in memory, inside the worker processes. It swaps the function's code
-and not the function, so it also reaches ColossalAI's own classes, which hold the very same functions. A mutant whose
-lines are no longer there fails loudly: whoever rewrites the function decides what the same fault looks like now.
+Faults are put in inside the worker processes, for the length of one case. A mutant either puts another function around or
+in the place of one, whatever its lines look like (:func:`replacing`), or replaces lines of it by others (:func:`mutant`).
+The latter swaps the function's code and not the function, so it also reaches ColossalAI's own classes, which hold the very
+same functions. A mutant whose function or lines are no longer there fails loudly: whoever rewrites the function decides
+what the same fault looks like now.
 """
 
 import contextlib
@@ -10,8 +12,9 @@ import dataclasses
 import importlib
 import importlib.util
 import inspect
+import sys
 import textwrap
-from typing import Any, Dict, Tuple
+from typing import Any, Callable, Dict, Tuple
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,6 +99,57 @@ class Mutant:
         return mutated
 
 
+@dataclasses.dataclass(frozen=True)
+class Replacement:
+    """A fault that is a function in the place of another one.
+
+    Attributes:
+        name (str): what is wrong.
+        module (str): name of a module below colossalai_fork.checkpoint_io.
+        function (str): the function's qualified name there. Not a method of a checkpoint IO class, which ColossalAI's has, too.
+        change (Callable[[Callable], Callable]): makes the faulty function of the right one.
+        catches (Tuple[Catch, ...]): cases, each of which must fail.
+        hangs (bool): whether a rank then waits for what never comes.
+    """
+
+    name: str
+    module: str
+    function: str
+    change: Callable[[Callable], Callable]
+    catches: Tuple[Catch, ...]
+    hangs: bool = False
+
+    @contextlib.contextmanager
+    def applied(self):
+        """Apply the mutant for a while.
+
+        Yields:
+            None: the fault is in.
+
+        Raises:
+            AttributeError: if there is no such function.
+        """
+        *owners, name = self.function.split(".")
+        owner = _module(self.module)
+        for each in owners:
+            owner = getattr(owner, each)
+        original = inspect.getattr_static(owner, name)
+        faulty = self.change(original)
+        holders = [owner] if owners else [module for module in _modules() if vars(module).get(name) is original]
+        for holder in holders:
+            setattr(holder, name, faulty)
+        try:
+            yield
+        finally:
+            for holder in holders:
+                setattr(holder, name, original)
+
+
+def _modules():
+    # Modules that import a function by its name have a name of their own for it.
+    return [module for name, module in list(sys.modules.items()) if name.startswith("colossalai_fork.checkpoint_io")]
+
+
 def _module(name):
     for package in ("", ".optimizer_restore", ".optimizer_restore.files"):
         full_name = f"colossalai_fork.checkpoint_io{package}.{name}"
@@ -152,3 +206,45 @@ def mutant(name, place, old, new, *catches, hangs=False):
     """A mutant of ``module:function``; each of the catches is a list, as :func:`where` makes it."""
     module, function = place.split(":")
     return Mutant(name, module, function, old, new, tuple(each for some in catches for each in some), hangs)
+
+
+def replacing(name, place, change, *catches, hangs=False):
+    """A mutant with another function in the place of ``module:function``; see :class:`Replacement`."""
+    module, function = place.split(":")
+    return Replacement(name, module, function, change, tuple(each for some in catches for each in some), hangs)
+
+
+def around(before=None, after=None):
+    """A change that does something beside the right thing.
+
+    Args:
+        before (Optional[Callable]): called first, with the arguments of the function.
+        after (Optional[Callable]): called then, with what ``before`` returned in front of the arguments.
+
+    Returns:
+        Callable[[Callable], Callable]: the change.
+    """
+
+    def change(original):
+        def faulty(*arguments, **keywords):
+            noted = before(*arguments) if before else None
+            result = original(*arguments, **keywords)
+            if after:
+                after(noted, *arguments)
+            return result
+
+        return faulty
+
+    return change
+
+
+def instead(result=None):
+    """A change that always returns the same.
+
+    Args:
+        result (Any): what.
+
+    Returns:
+        Callable[[Callable], Callable]: the change.
+    """
+    return lambda original: lambda *arguments, **keywords: result

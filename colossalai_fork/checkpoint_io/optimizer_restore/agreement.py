@@ -95,6 +95,8 @@ def _device_of(group: ProcessGroup) -> torch.device:
 
 def fingerprint(value: Any) -> int:
     """
+    Condense a value to a number that ranks can compare.
+
     Args:
         value (Any): Plain data.
 

@@ -59,6 +59,8 @@ def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
 
 def owned_leaf(leaf: Any) -> Any:
     """
+    Copy a leaf if it is a tensor.
+
     Args:
         leaf (Any): A leaf of a container.
 

@@ -1,9 +1,8 @@
 """What an IO class knows of the optimizer that it loads into."""
 
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Type
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import torch
-from colossalai.interface import OptimizerWrapper
 from torch.distributed import ProcessGroup
 from torch.optim import Optimizer
 
@@ -11,31 +10,7 @@ from .errors import Problem
 from .files.saved_state import SavedState
 from .placement import Placement, Replicated
 
-__all__ = ["Destination", "SomeParameters", "check_group_sizes", "require_boosted", "unwrapped"]
-
-
-def unwrapped(optimizer: Any) -> Any:
-    """
-    Args:
-        optimizer (Union[Optimizer, OptimizerWrapper]): An optimizer, boosted or not.
-
-    Returns:
-        Optimizer: The torch optimizer inside.
-    """
-    return optimizer.unwrap() if isinstance(optimizer, OptimizerWrapper) else optimizer
-
-
-def require_boosted(optimizer: Any, kind: Type[OptimizerWrapper] = OptimizerWrapper) -> None:
-    """
-    Args:
-        optimizer (Any): What a checkpoint IO class was given.
-        kind (Type[OptimizerWrapper], optional): What Booster makes of optimizers for that class.
-
-    Raises:
-        AssertionError: If the optimizer is of another kind. Checkpoint IO classes have always raised that.
-    """
-    found = type(optimizer).__name__
-    assert isinstance(optimizer, kind), "expected a {} made by Booster.boost(), found {}".format(kind.__name__, found)
+__all__ = ["Destination", "SomeParameters", "check_group_sizes"]
 
 
 class Destination:
@@ -76,6 +51,8 @@ class Destination:
 
     def state_of(self, param: Any) -> Mapping[str, Any]:
         """
+        Look at the state of a parameter.
+
         Args:
             param (torch.Tensor): One of the parameters.
 
@@ -101,6 +78,8 @@ class Destination:
 
     def for_local_state(self) -> "Destination":
         """
+        Give the destination that state already cut to this rank's part is validated against.
+
         Returns:
             Destination: The same optimizer, for state that has been cut to what this rank keeps.
         """
@@ -108,6 +87,8 @@ class Destination:
 
     def state_dtype(self, param: Any) -> torch.dtype:
         """
+        Tell the dtype that the state of a parameter has.
+
         Args:
             param (torch.Tensor): One of the optimizer's parameters.
 
@@ -118,6 +99,8 @@ class Destination:
 
     def placement(self, param: Any) -> Placement:
         """
+        Tell which part of a parameter's saved state this rank keeps.
+
         Args:
             param (torch.Tensor): One of the optimizer's parameters.
 

@@ -35,6 +35,8 @@ class OriginalParameter(NamedTuple):
 
 def original_parameters(optimizer: Optimizer, model: torch.nn.Module) -> List[List[List[OriginalParameter]]]:
     """
+    Find out which original parameters make up each flat one.
+
     Args:
         optimizer (Optimizer): An optimizer of flat parameters.
         model (torch.nn.Module): The FSDP module.
@@ -70,6 +72,8 @@ class FlatParameters:
 
     def placeholders(self) -> List[List[torch.Tensor]]:
         """
+        Make stand-ins for the original parameters.
+
         Returns:
             List[List[torch.Tensor]]: For each group a tensor for each original parameter, without memory.
         """
@@ -80,6 +84,8 @@ class FlatParameters:
 
     def names_by_id(self, groups: List[Dict[str, Any]]) -> Dict[int, str]:
         """
+        Map saved ids to names of original parameters.
+
         Args:
             groups (List[Dict[str, Any]]): Saved groups that fit.
 

@@ -10,7 +10,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 from torch.distributed.fsdp import StateDictType
 from torch.optim import Optimizer
 
-from .containers import leaves, mapped
+from .containers import leaves, mapped, owned_leaf
 from .destination import Destination
 from .errors import Problem, load_error
 from .files.reading import read
@@ -76,7 +76,7 @@ class FSDPDestination(Destination):
         groups = [dict(group, params=[names[param_id] for param_id in group["params"]]) for group in plan.groups]
         groups = self._sharded({"state": {}, "param_groups": groups})["param_groups"]
         shards = [
-            SavedShard(saved.source, partial(self._flattened, {name: states[name] for name in batch}, flat))
+            SavedShard(saved.source, partial(self._flattened, {name: states[name] for name in batch}, flat), owned=True)
             for batch in flat.batches(states)
         ]
         for shard in shards:
@@ -137,7 +137,9 @@ def _with_tensors_read(states: Dict[Any, Any], only_numbers: bool = False) -> Di
         return isinstance(leaf, SavedTensor) and (not only_numbers or is_scalar(None, leaf))
 
     tensors = iter(read([leaf for leaf in leaves(states) if is_wanted(leaf)]))
-    return mapped(states, lambda leaf: next(tensors) if is_wanted(leaf) else leaf)
+    # What is in memory already may share it with others.
+    rest = (lambda leaf: leaf) if only_numbers else owned_leaf
+    return mapped(states, lambda leaf: next(tensors) if is_wanted(leaf) else rest(leaf))
 
 
 def _cast(state: Dict[str, Any], dtype: Any) -> Dict[str, Any]:

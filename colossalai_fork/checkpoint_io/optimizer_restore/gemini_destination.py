@@ -40,6 +40,8 @@ class GeminiDestination(Destination):
 
     def for_local_state(self) -> Destination:
         """
+        Give the destination that state already cut to this rank's ranges is validated against.
+
         Returns:
             Destination: The same optimizer, for state that has been cut to this rank's ranges.
         """
@@ -47,6 +49,8 @@ class GeminiDestination(Destination):
 
     def state_dtype(self, param: torch.Tensor) -> torch.dtype:
         """
+        Tell the dtype of the chunk that is stepped.
+
         Args:
             param (torch.Tensor): A stand-in.
 
@@ -58,6 +62,8 @@ class GeminiDestination(Destination):
 
     def placement(self, param: torch.Tensor) -> Placement:
         """
+        Tell which range of a parameter's state this rank keeps.
+
         Args:
             param (torch.Tensor): A stand-in.
 

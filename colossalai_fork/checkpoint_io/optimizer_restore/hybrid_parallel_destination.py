@@ -44,6 +44,8 @@ class HybridParallelDestination(Destination):
 
     def working_param(self, param: torch.Tensor) -> torch.Tensor:
         """
+        Find the working parameter of a master parameter.
+
         Args:
             param (torch.Tensor): One of the torch optimizer's parameters.
 
@@ -54,6 +56,8 @@ class HybridParallelDestination(Destination):
 
     def placement(self, param: torch.Tensor) -> Placement:
         """
+        Tell which part of a parameter's saved state this rank keeps.
+
         Args:
             param (torch.Tensor): One of the torch optimizer's parameters.
 

@@ -31,6 +31,8 @@ class LowLevelZeroDestination(Destination):
 
     def placement(self, param: torch.Tensor) -> Placement:
         """
+        Tell which slice of a parameter's saved state this rank keeps.
+
         Args:
             param (torch.Tensor): A master slice.
 

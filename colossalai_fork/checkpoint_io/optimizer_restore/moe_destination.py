@@ -23,6 +23,8 @@ class MoEDestination(HybridParallelDestination):
 
     def placement(self, param: torch.Tensor) -> Placement:
         """
+        Tell which part of a parameter's saved state this rank keeps.
+
         Args:
             param (torch.Tensor): One of the torch optimizer's parameters.
 

@@ -19,6 +19,8 @@ __all__ = ["GroupsBefore", "OwnLayout", "has_own_layout", "overrides_loading"]
 
 def overrides_loading(optimizer: Any) -> bool:
     """
+    Tell whether an optimizer's class changes how state dicts are loaded.
+
     Args:
         optimizer (Any): An optimizer, or an object that is used as one.
 

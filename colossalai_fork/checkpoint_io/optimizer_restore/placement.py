@@ -18,6 +18,8 @@ Shape = Tuple[int, ...]
 
 def number_of_elements(shape: Sequence[int]) -> int:
     """
+    Count the elements of a shape.
+
     Args:
         shape (Sequence[int]): A tensor's shape.
 
@@ -55,6 +57,8 @@ class Placement:
 
     def fits(self, shape: Sequence[int]) -> bool:
         """
+        Tell whether saved state of a shape fits the parameter.
+
         Args:
             shape (Sequence[int]): The shape of a saved, elementwise tensor.
 
@@ -65,6 +69,8 @@ class Placement:
 
     def fits_reduced(self, shape: Sequence[int]) -> bool:
         """
+        Tell whether factored moments of a shape fit the parameter.
+
         Args:
             shape (Sequence[int]): The shape of a saved tensor that is not elementwise, such as a moment of each row.
 
@@ -75,6 +81,8 @@ class Placement:
 
     def averaged(self, dim: int) -> "Optional[Placement]":
         """
+        Give the placement of state that is averaged over a dimension.
+
         Args:
             dim (int): One of the parameter's dimensions.
 
@@ -128,6 +136,8 @@ class Placement:
 
     def is_part(self, shape: Sequence[int]) -> bool:
         """
+        Tell whether state of a shape is this rank's part.
+
         Args:
             shape (Sequence[int]): The shape of a tensor that this rank holds.
 

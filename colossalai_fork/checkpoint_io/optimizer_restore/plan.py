@@ -1,12 +1,13 @@
 """What a validated load will do: which saved state goes to which parameter, and which part of it is read."""
 
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from itertools import groupby
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
 
 from .containers import leaves, mapped, owned_leaf
 from .errors import Problem, load_error
-from .files.reading import read_ahead
+from .files.reading import read, read_ahead
 from .files.saved_state import REWRITE, SavedShard
 from .files.saved_tensor import SavedTensor
 from .files.sources import UnreadableFileError
@@ -61,9 +62,12 @@ class Plan:
         self.shards = shards
         self.extra = extra
 
-    def saved_entries(self) -> Iterator[Entry]:
+    def saved_entries(self, shards: Optional[Iterable[SavedShard]] = None) -> Iterator[Entry]:
         """
         Walk through what is saved, without reading a tensor.
+
+        Args:
+            shards (Optional[Iterable[SavedShard]]): Where to look. Defaults to all of them.
 
         Yields:
             Entry: The saved state of each parameter of this rank, and of the optimizer as a whole.
@@ -71,7 +75,7 @@ class Plan:
         Raises:
             CheckpointDamagedError: If a shard can no longer be opened.
         """
-        for shard in self.shards:
+        for shard in self.shards if shards is None else shards:
             for param_id, state in opened(shard).items():
                 if param_id in self.targets:
                     param, placement = self.targets[param_id]
@@ -92,12 +96,21 @@ class Plan:
         Raises:
             CheckpointDamagedError: If a file cannot be read, or was written to since it was validated.
         """
-        requests = ((entry, _wanted(entry)) for entry in self.saved_entries())
         sizes = [source.size for shard in self.shards for source in shard.sources]
         ahead = min(MAX_BYTES_AHEAD, max(sizes, default=0))
         try:
-            for entry, tensors in read_ahead(requests, threads, ahead):
-                yield entry._replace(state=_in_memory(entry, tensors))
+            for (keep, owned), shards in groupby(self.shards, lambda shard: (shard.keep, shard.owned)):
+                entries = self.saved_entries(shards)
+                if owned:
+                    yield from entries
+                elif not keep:
+                    # Each shard takes memory as soon as it is opened, so none may be opened ahead of time.
+                    for entry in entries:
+                        yield entry._replace(state=_in_memory(entry, read(_wanted(entry))))
+                else:
+                    requests = ((entry, _wanted(entry)) for entry in entries)
+                    for entry, tensors in read_ahead(requests, threads, ahead):
+                        yield entry._replace(state=_in_memory(entry, tensors))
             for shard in self.shards:
                 for source in shard.sources:
                     source.check_unchanged()
@@ -107,6 +120,8 @@ class Plan:
 
 def opened(shard: SavedShard) -> Dict[Any, Any]:
     """
+    Give the states of a shard.
+
     Args:
         shard (SavedShard): A shard that validation has opened before.
 
@@ -125,6 +140,8 @@ def opened(shard: SavedShard) -> Dict[Any, Any]:
 
 def everything_in(shards: List[SavedShard]) -> Dict[int, Tuple[Any, Placement]]:
     """
+    Make targets for all that some shards hold.
+
     Args:
         shards (List[SavedShard]): Shards that can be opened.
 

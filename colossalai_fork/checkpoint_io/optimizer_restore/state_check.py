@@ -65,6 +65,8 @@ class StateCheck:
 
     def check(self, shards: List[SavedShard]) -> None:
         """
+        Check all states in some shards.
+
         Args:
             shards (List[SavedShard]): The shards, each of which is opened once.
         """
@@ -108,6 +110,8 @@ class _ParameterCheck:
 
     def check(self, state: Any) -> None:
         """
+        Check the state of one parameter.
+
         Args:
             state (Any): What is saved under the id.
         """

@@ -72,6 +72,8 @@ REQUIRED_STATE = {
 
 def is_well_known(optimizer_class: type) -> bool:
     """
+    Tell whether the names of an optimizer's state are known.
+
     Args:
         optimizer_class (type): The class of an optimizer.
 
@@ -83,6 +85,8 @@ def is_well_known(optimizer_class: type) -> bool:
 
 def required_state(optimizer_class: type) -> Tuple[str, ...]:
     """
+    Name the state without which an optimizer cannot step.
+
     Args:
         optimizer_class (type): The class of an optimizer.
 
@@ -94,6 +98,8 @@ def required_state(optimizer_class: type) -> Tuple[str, ...]:
 
 def elementwise_names(optimizer_class: type) -> FrozenSet[str]:
     """
+    Name the state that has the shape of the parameter.
+
     Args:
         optimizer_class (type): The class of an optimizer.
 
@@ -106,6 +112,8 @@ def elementwise_names(optimizer_class: type) -> FrozenSet[str]:
 
 def is_tensor(value: Any) -> bool:
     """
+    Tell whether a value is a tensor.
+
     Args:
         value (Any): A value of a state.
 
@@ -136,6 +144,8 @@ def is_scalar(key: Any, value: Any, parameter_shape: Optional[Sequence[int]] = N
 
 def placement_of_state(placement: Placement, key: str) -> Optional[Placement]:
     """
+    Give the placement of one kind of state of a parameter.
+
     Args:
         placement (Placement): The part of a parameter that this rank keeps.
         key (str): The name of a state of it.

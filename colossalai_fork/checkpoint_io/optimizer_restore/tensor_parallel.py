@@ -12,6 +12,8 @@ __all__ = ["partitioned_dimension", "tensor_parallel_placement"]
 
 def partitioned_dimension(param: torch.Tensor) -> Optional[int]:
     """
+    Find the dimension along which tensor parallelism cuts a parameter.
+
     Args:
         param (torch.Tensor): A parameter on this rank.
 
@@ -29,6 +31,8 @@ def tensor_parallel_placement(
     param: torch.Tensor, global_shape: Sequence[int], rank: int, world_size: int
 ) -> Placement:
     """
+    Give the placement of a parameter that tensor parallelism cuts.
+
     Args:
         param (torch.Tensor): A parameter on this rank.
         global_shape (Sequence[int]): Its shape before tensor parallelism cut or padded it.

@@ -12,6 +12,16 @@ MIB = 2**20
 _MMAP_THRESHOLD = -3
 
 
+def give_freed_memory_back():
+    """Have the C library give back the memory of tensors as soon as they are freed.
+
+    To be called before anything is made that a watched block frees. Otherwise its memory may come from a heap, which keeps it,
+    and counts as if it were still in use.
+    """
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, MIB // 16)
+
+
 class MemoryWatch:
     """Samples the memory of this process, from another process, while a block runs.
 
@@ -24,12 +34,10 @@ class MemoryWatch:
 
     def __enter__(self):
         gc.collect()
+        give_freed_memory_back()
         with contextlib.suppress(AttributeError, OSError):
-            library = ctypes.CDLL(None)
-            # Memory that was freed but not given back would hide what is taken next,
-            library.malloc_trim(0)
-            # and while the block runs, would be counted as if it were still in use.
-            library.mallopt(_MMAP_THRESHOLD, MIB // 16)
+            # Memory that was freed but not given back would hide what is taken next.
+            ctypes.CDLL(None).malloc_trim(0)
         self.anonymous = self.mapped = 0
         self._first = _memory(os.getpid())
         self._stop_reader, self._stop_writer = os.pipe()
@@ -74,13 +82,3 @@ def _memory(process):
     with open(f"/proc/{process}/status") as status:
         fields = dict(line.split(":", 1) for line in status)
     return tuple(int(fields[name].split()[0]) * 1024 for name in ("RssAnon", "RssFile"))
-
-
-def bytes_read():
-    """Bytes this process has asked the system to read so far.
-
-    Returns:
-        int: the bytes.
-    """
-    with open("/proc/self/io") as file:
-        return int(file.readline().split()[1])

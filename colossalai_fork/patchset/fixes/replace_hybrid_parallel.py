@@ -32,7 +32,7 @@ def replace_param_groups(optimizer: OptimizerWrapper, saved_groups: list):
     Replace the param groups of an optimizer by saved ones, and drop its states.
 
     Args:
-        optimizer (OptimizerWrapper): The optimizer to be loaded.
+        optimizer (OptimizerWrapper): The boosted optimizer.
         saved_groups (list): The saved param groups, with the ids of the parameters of all pipeline stages.
 
     Raises:

@@ -13,6 +13,24 @@ def _checks_files(owner):
     )
 
 
+#: Lets tests run where there is no accelerator.
+TESTS_ON_CPU = Change(
+    "tests/conftest.py",
+    [
+        Edit(
+            "pytest_runtest_setup",
+            INSTEAD,
+            calls("empty_cache"),
+            """
+            if accelerator.name != "cpu":
+                accelerator.empty_cache()
+            """,
+            what="the emptying of the cache",
+        )
+    ],
+    optional=True,
+)
+
 CHANGES = [
     Change(
         "colossalai/checkpoint_io/index_file.py",
@@ -52,20 +70,5 @@ CHANGES = [
     ),
     Change("colossalai/checkpoint_io/general_checkpoint_io.py", [_checks_files("GeneralCheckpointIO")]),
     Change("colossalai/booster/plugin/low_level_zero_plugin.py", [_checks_files("LowLevelZeroCheckpointIO")]),
-    Change(
-        "tests/conftest.py",
-        [
-            Edit(
-                "pytest_runtest_setup",
-                INSTEAD,
-                calls("empty_cache"),
-                """
-                if accelerator.name != "cpu":
-                    accelerator.empty_cache()
-                """,
-                what="the emptying of the cache",
-            )
-        ],
-        optional=True,
-    ),
+    TESTS_ON_CPU,
 ]

@@ -21,13 +21,14 @@ class Functions:
     Args:
         source (source.Source): the fork's code.
         series (series.Series): the patches, in order.
+        edits (edits.Edits | None): edits in places, which come along with functions in the same patch.
 
     Attributes:
         source (source.Source): the same.
     """
 
-    def __init__(self, source, series):
-        self.source, self._series = source, series
+    def __init__(self, source, series, edits=None):
+        self.source, self._series, self._edits = source, series, edits
         self._new_modules = None
 
     def check(self):
@@ -60,9 +61,10 @@ class Functions:
             tree (tree.Tree): upstream's sources.
 
         Returns:
-            list[Finding]: one for each row, and one for each module that the patch is the first to need.
+            list[Finding]: one for each row and edit, and one for each module that the patch is the first to need.
         """
         found = survey(self.source, tree, self.rows(patch))
+        found += self._edits.survey(patch, tree) if self._edits else []
         return found + [self._look(tree, file, text) for file, text in sorted(self.brings(patch).items())]
 
     def brings(self, patch):
@@ -115,7 +117,8 @@ class Functions:
                 raise DriftError([present.change])
             if present.verdict == READY:
                 texts[file] = text
-        return self._put(texts, root) | self._take_out(patch, root)
+        edited = self._edits.write(patch, root) if self._edits else set()
+        return self._put(texts, root) | edited | self._take_out(patch, root)
 
     def _look(self, tree, file, text):
         present = tree.text(file)

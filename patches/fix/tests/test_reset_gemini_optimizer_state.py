@@ -44,8 +44,9 @@ def make_gemini(steps):
     optimizer.id_to_fake_params = dict(enumerate(fakes))
     optimizer.params_info = {"id2shape": {index: torch.Size(SHAPE) for index in range(3)}}
     optimizer.param_to_range = {fake: (0, 6) for fake in fakes}
-    chunk = SimpleNamespace(keep_gathered=True, tensors_info={param: None for param in params})
+    chunk = SimpleNamespace(keep_gathered=True, tensors_info={param: None for param in params}, dtype=torch.float32)
     optimizer.param_to_chunk16 = {fake: chunk for fake in fakes}
+    optimizer.module, optimizer.tp_rank, optimizer.tp_size = SimpleNamespace(master_weights=False), 0, 1
     for _ in range(steps):
         for fake in fakes:
             fake.grad = torch.ones(6)

@@ -25,6 +25,7 @@ class FlatOptimizer(OptimizerWrapper):
             set_moe_tensor_ep_group(param, dist.group.WORLD)
         self.param_info = get_param_info(Adam([{"params": params[:2]}, {"params": params[2:]}]))
         self.params = params
+        self.param_to_pg = {param: dist.group.WORLD for param in params}
         self.masters = [torch.nn.Parameter(torch.ones(8)) for _ in params]
         super().__init__(Adam([{"params": self.masters[:2], "lr": lr}, {"params": self.masters[2:], "lr": expert_lr}]))
         for step in range(steps):

@@ -88,9 +88,12 @@ def check_plugins():
 
 
 def as_zero(optimizer):
-    # loading asks no more of it than the optimizer inside, and making a real one takes an accelerator
+    # making a real one takes an accelerator; loading asks it for the optimizer inside and how parameters are divided
     wrapped = LowLevelZeroOptimizer.__new__(LowLevelZeroOptimizer)
     wrapped.optim, wrapped.grad_handles = optimizer, []
+    params = optimizer.param_groups[0]["params"]
+    wrapped.master_to_working_param = {id(param): param for param in params}
+    wrapped.param_to_pg = {param: torch.distributed.group.WORLD for param in params}
     return wrapped
 
 

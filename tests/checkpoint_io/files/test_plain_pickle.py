@@ -330,6 +330,17 @@ def test_nesting_has_a_limit():
         loads(pickle.dumps(nest(MAX_NESTING + 1)))
 
 
+@pytest.mark.parametrize(
+    "data", [b"\x80\x04\x95" + struct.pack("<Q", 3) + b"N.", b"\x80\x06N."], ids=["frame", "protocol"]
+)
+def test_what_pickle_itself_refuses_is_refused(data):
+    """Found by the fuzzer."""
+    with pytest.raises((pickle.UnpicklingError, ValueError)):
+        pickle.loads(data)
+    with pytest.raises(PickleError):
+        loads(data)
+
+
 @pytest.mark.parametrize("protocol", [2, 4])
 def test_no_pickle_that_is_cut_short_or_changed_gives_anything_but_data_or_an_error(protocol):
     data = pickle.dumps([PLAIN, {"state": {0: {"step": 1, "list": [1, (2, 3)]}}}], protocol)

@@ -29,6 +29,8 @@ _NAMES: Dict[Tuple[str, str], Any] = {}
 
 def find_plain(module: str, name: str) -> Any:
     """
+    Look up what a global name in a pickle stands for.
+
     Args:
         module (str): The module that a pickle names.
         name (str): The name in it.

@@ -23,6 +23,8 @@ _LONGEST_NAME = 4096
 
 def normalised_id(param_id: Any) -> Any:
     """
+    Turn the id that an index gives as a text into an integer.
+
     Args:
         param_id (Any): A key of a state dict or of an index, where JSON has made a text of it.
 
@@ -62,6 +64,8 @@ def _index_names(directory: str) -> List[str]:
 
 def read_index(path: str, problems: List[Problem]) -> Tuple[Dict[str, str], Dict[str, Any]]:
     """
+    Read an index file.
+
     Args:
         path (str): The index file, or a directory that does not have just one.
         problems (List[Problem]): Whatever is wrong is added here.
@@ -120,6 +124,8 @@ def _note_directory(path: str, problems: List[Problem]) -> None:
 
 def path_inside(directory: str, name: str, index_path: str, problems: List[Problem], param_id: Any = None) -> str:
     """
+    Make the path of a file that an index names, if it lies beside the index.
+
     Args:
         directory (str): The directory of the checkpoint.
         name (str): The name of a file that the index gives.

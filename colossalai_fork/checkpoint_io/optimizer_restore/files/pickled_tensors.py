@@ -77,6 +77,8 @@ _KINDS.update({name: StorageKind(None) for name in _QUANTISED})
 
 def allowed_by_user(name: str) -> Any:
     """
+    Look a name up in torch's list of safe globals.
+
     Args:
         name (str): A module and a name in it.
 
@@ -104,6 +106,8 @@ class TensorUnpickler:
         may_fall_back (bool, optional): Whether the file may hold what only torch can make. Then :attr:`falls_back` says so.
         storage_of (Callable[[bytes], SavedStorage], optional): Gives the storage that is in the bytes of a file of torch's
             older format.
+        id_length (int, optional): How many parts a reference to data has. Torch's older format adds what part of another
+            storage it is.
     """
 
     def __init__(
@@ -112,18 +116,24 @@ class TensorUnpickler:
         room: int,
         may_fall_back: bool = False,
         storage_of: Optional[Callable[[bytes], SavedStorage]] = None,
+        id_length: int = 5,
     ) -> None:
         self._locate = locate
         self._room = room
         self._storage_of = storage_of
+        self._id_length = id_length
         self._may_fall_back = may_fall_back
         self._storages: Dict[Any, Tuple[StorageKind, SavedStorage]] = {}
         self.falls_back = False
+        # What makes ordinary tensors.
+        self.maker = Global("torch._utils._rebuild_tensor_v2", self._tensor)
 
     def load(
         self, data: bytes, position: int = 0, shortcut: Any = None, root_kind: Optional[type] = None
     ) -> Tuple[Any, int]:
         """
+        Build the plain data and tensors of a pickle.
+
         Args:
             data (bytes): What holds a pickle.
             position (int, optional): Where it begins.
@@ -163,6 +173,8 @@ class TensorUnpickler:
                 return Global("torch.storage._load_from_bytes", self._load_from_bytes)
             if name in _QUANTISERS:
                 return "torch." + name
+        if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
+            return self.maker
         method = _REBUILDERS.get((module, name))
         if method is not None:
             return Global(module + "." + name, getattr(self, method))
@@ -182,8 +194,8 @@ class TensorUnpickler:
         return Opaque(name, [], isinstance(known, type) and issubclass(known, (dict, list)))
 
     def _resolve(self, pid: Any) -> SavedStorage:
-        # Torch's older format adds what part of another storage this one is; None if it is whole.
-        if type(pid) is not tuple or len(pid) not in (5, 6) or pid[0] != "storage" or pid[5:] not in ((), (None,)):
+        # What torch's older format adds is None if the data is no part of other data.
+        if type(pid) is not tuple or len(pid) != self._id_length or pid[0] != "storage" or pid[5:] not in ((), (None,)):
             raise PickleError("it refers to something that is not the data of a tensor")
         _, kind, key, location, numel = pid[:5]
         if type(kind) is not StorageKind or type(key) is not str or type(location) is not str:
@@ -262,6 +274,8 @@ class TensorUnpickler:
 
     def use(self, size: int) -> None:
         """
+        Count the bytes of a tensor against what the file may hold.
+
         Args:
             size (int): The bytes that a copy of a tensor takes.
 
@@ -312,6 +326,8 @@ class TensorUnpickler:
 
 def checked_layout(size: Any, stride: Any) -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
     """
+    Check the shape and the strides of a tensor.
+
     Args:
         size (Any): What a pickle gives for the size of a tensor.
         stride (Any): What it gives for the strides.
@@ -333,7 +349,6 @@ def checked_layout(size: Any, stride: Any) -> Tuple[Tuple[int, ...], Tuple[int, 
 
 
 _REBUILDERS = {
-    ("torch._utils", "_rebuild_tensor_v2"): "_tensor",
     ("torch._utils", "_rebuild_tensor_v3"): "_tensor_of_dtype",
     ("torch._utils", "_rebuild_parameter"): "_parameter",
     ("torch._utils", "_rebuild_parameter_with_state"): "_parameter",

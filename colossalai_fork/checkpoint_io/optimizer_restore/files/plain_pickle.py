@@ -5,7 +5,6 @@ What a pickle can make this interpreter do is bounded by the pickle's own length
 of nesting, memo indices, and the number of ways to reach an object, which is what walking the result takes.
 """
 
-import gc
 import struct
 from argparse import Namespace
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -142,6 +141,8 @@ class PlainUnpickler:
 
     def load(self) -> Any:
         """
+        Build the plain data of the pickle.
+
         Returns:
             Any: What the pickle holds. :attr:`position` is behind it then.
 
@@ -150,9 +151,6 @@ class PlainUnpickler:
         """
         begin = self.position
         data, handlers = self.data, _HANDLERS
-        collects = gc.isenabled()
-        # All that is made here stays for now, and looking through it for cycles again and again takes longer than making it.
-        gc.disable()
         try:
             while True:
                 opcode = data[self.position]
@@ -175,9 +173,6 @@ class PlainUnpickler:
             if self.position + 9 > len(data):
                 raise EndOfPickle("a pickle in it is cut short")
             raise PickleError("a pickle in it is damaged at byte {}".format(self.position - begin)) from error
-        finally:
-            if collects:
-                gc.enable()
 
     def take(self, length: int) -> bytes:
         """Return the next bytes of the pickle."""
@@ -190,6 +185,8 @@ class PlainUnpickler:
 
     def spend(self, size: int) -> None:
         """
+        Count bytes of memory against what the pickle may take.
+
         Args:
             size (int): The bytes of memory that a value takes.
 
@@ -202,6 +199,8 @@ class PlainUnpickler:
 
     def check_keys(self, keys: List[Any]) -> None:
         """
+        Refuse keys whose lookup could take long or run code.
+
         Args:
             keys (List[Any]): What is to be looked up in a dictionary or set.
 
@@ -270,11 +269,16 @@ def _constant(value: Any) -> Callable[[PlainUnpickler], None]:
     return lambda it: it.stack.append(value)
 
 
-def _skip(length: int) -> Callable[[PlainUnpickler], None]:
-    def skip(it: PlainUnpickler) -> None:
-        it.take(length)
+def _protocol(it: PlainUnpickler) -> None:
+    if _length(it, 1) > 5:
+        raise PickleError("a pickle in it is of an unknown protocol")
 
-    return skip
+
+def _frame(it: PlainUnpickler) -> None:
+    # Only tells how much to read at once, yet Python's own reader wants so much to be there.
+    length = _length(it, 8)
+    if length > len(it.data) - it.position:
+        raise EndOfPickle("a pickle in it is cut short")
 
 
 def _byte(it: PlainUnpickler) -> None:
@@ -456,8 +460,12 @@ def _put(width: int) -> Callable[[PlainUnpickler], None]:
 
 
 def _get_short(it: PlainUnpickler) -> None:
+    value = it.memo[it.data[it.position]]
     it.position += 1
-    it.recall(it.data[it.position - 1])
+    if value.__class__ is str:
+        it.stack.append(value)
+    else:
+        it.recall(it.data[it.position - 1])
 
 
 def _get_long(it: PlainUnpickler) -> None:
@@ -474,8 +482,8 @@ BUILDERS: Dict[type, Callable[[PlainUnpickler, Any, Any], None]] = {}
 
 _HANDLERS: List[Callable[[PlainUnpickler], None]] = [_unknown] * 256
 for _opcode, _handler in {
-    b"\x80": _skip(1),
-    b"\x95": _skip(8),
+    b"\x80": _protocol,
+    b"\x95": _frame,
     b"(": _mark,
     b"N": _constant(None),
     b"\x88": _constant(True),
@@ -532,6 +540,8 @@ LEAVES = {str, bytes, bytearray, bool, int, float, complex, type(None), range, s
 
 def parts_of(value: Any) -> Any:
     """
+    Give the values that a value holds.
+
     Args:
         value (Any): A container.
 
@@ -568,15 +578,13 @@ def _check_shape(content: Any, length: int, fragile: List[Any]) -> None:
         parts = () if type(value) in leaves else parts_of(value)
         if parts is None:
             raise _unexpected(value)
-        inside = [part for part in parts if type(part) not in leaves]
+        inside = [] if leaves.issuperset(map(type, parts)) else [part for part in parts if type(part) not in leaves]
         if inside and id(value) not in known:
             known[id(value)] = None
             around += 1
             if around >= MAX_NESTING:
                 raise PickleError("it holds containers that are nested too deep")
-            if any(known.get(id(part), ()) is None for part in inside):
-                raise PickleError("it holds a container that holds itself")
-            todo.extend(part for part in inside if id(part) not in known)
+            _look_into(inside, known, todo)
             continue
         depth, count = 0, len(parts)
         for part in inside:
@@ -585,12 +593,26 @@ def _check_shape(content: Any, length: int, fragile: List[Any]) -> None:
             count += count_inside
         if depth >= MAX_NESTING:
             raise PickleError("it holds containers that are nested too deep")
-        around -= bool(inside)
         if count > most:
             raise PickleError("it holds containers that share others so often that they cannot be walked")
         known[id(value)] = (depth + 1, count)
+        around -= bool(inside)
         todo.pop()
     _dismantle([container for container in fragile if id(container) not in known])
+
+
+def _look_into(inside: List[Any], known: Dict[int, Any], todo: List[Any]) -> None:
+    leaves = LEAVES
+    for part in inside:
+        before = known.get(id(part), ())
+        if before is None:
+            raise PickleError("it holds a container that holds itself")
+        if before == ():
+            # The state of a parameter mostly holds nothing but tensors and numbers, and needs no second look.
+            if type(part) is dict and leaves.issuperset(map(type, part.values())):
+                known[id(part)] = (1, len(part))
+            else:
+                todo.append(part)
 
 
 def _unexpected(value: Any) -> PickleError:

@@ -2,8 +2,9 @@
 
 import ctypes
 import threading
-from collections import deque
+from collections import defaultdict, deque
 from concurrent.futures import Future, ThreadPoolExecutor
+from math import prod
 from typing import Any, Dict, Iterable, Iterator, List, Sequence, Tuple
 
 import torch
@@ -98,6 +99,8 @@ def read_ahead(
 
 def plain(content: Any) -> Any:
     """
+    Read every tensor in plain data.
+
     Args:
         content (Any): Plain data, as an opened file holds it.
 
@@ -147,7 +150,9 @@ def _replaced(value: Any, change: Any, done: Dict[int, Any]) -> Any:
 def _batches(entries: Iterable[Tuple[Any, List[SavedTensor]]], most: int) -> Iterator["_Batch"]:
     batch = _Batch()
     for key, views in entries:
-        size = sum(view.nbytes() for view in views)
+        size = 0
+        for view in views:
+            size += prod(view.shape) * view.dtype.itemsize
         if batch.entries and batch.size + size > most:
             yield batch
             batch = _Batch()
@@ -231,28 +236,24 @@ class _Reading:
         self._results: List[Any] = [None] * len(views)
         self._ranges: List[_Range] = []
         self.jobs: List[Any] = []
-        small: Dict[Any, List[int]] = {}
+        self._marked: List[int] = []
+        small: Dict[Any, List[Tuple[int, int, int]]] = defaultdict(list)
         for index, view in enumerate(views):
             if view.refusal is not None:
                 raise ValueError("a tensor cannot be read: {}".format(view.refusal))
-            size = view.nbytes()
-            if not size or (size >= _SMALL or not view.is_contiguous()):
+            if view.requires_grad or view.is_parameter:
+                self._marked.append(index)
+            size = prod(view.shape) * view.dtype.itemsize
+            if not size or size >= _SMALL or not view.is_contiguous():
                 self._results[index] = self._large(view, size)
             else:
-                small.setdefault(view.source, []).append(index)
-        for source, indices in small.items():
-            self._gather(source, indices)
+                small[view.source].append((view.offset, view.offset + size, index))
+        for source, spans in small.items():
+            self._gather(source, sorted(spans))
 
-    def _gather(self, source: Any, indices: List[int]) -> None:
-        views = self._views
-        offsets = [views[index].offset for index in indices]
-        if any(one > other for one, other in zip(offsets, offsets[1:])):
-            indices = sorted(indices, key=lambda index: views[index].offset)
+    def _gather(self, source: Any, spans: List[Tuple[int, int, int]]) -> None:
         current = None
-        for index in indices:
-            view = views[index]
-            start = view.offset
-            end = start + view.nbytes()
+        for start, end, index in spans:
             if current is None or start > current.end + _PAGE or end - current.start > _STAGING:
                 current = _Range(source, start)
                 self._ranges.append(current)
@@ -276,30 +277,33 @@ class _Reading:
 
     def tensors(self) -> List[torch.Tensor]:
         """Return the tensors, now that everything has been read."""
-        views, results = self._views, self._results
+        views, results, frombuffer = self._views, self._results, torch.frombuffer
         for each in self._ranges:
             data, base = each.data, each.start
             for index in each.members:
                 view = views[index]
-                dtype = view.dtype
-                known = dtype if dtype in _OLD_DTYPES else _RAW[dtype.itemsize]
-                begin = view.offset - base
-                if begin % known.itemsize:
-                    # Compiled code may count on elements that lie where the processor likes them.
-                    tensor = torch.frombuffer(data[begin : begin + view.nbytes()], dtype=known)
-                else:
-                    tensor = torch.frombuffer(data, dtype=known, count=view.numel(), offset=begin)
+                dtype, start = view.dtype, view.offset - base
+                if dtype not in _OLD_DTYPES or start % dtype.itemsize:
+                    results[index] = _copy_of(memoryview(data)[start : start + view.nbytes()], view)
+                    continue
+                tensor = frombuffer(data, dtype=dtype, count=prod(view.shape), offset=start)
                 if view.stride != _ONE_BY_ONE:
                     tensor = tensor.as_strided(view.shape, view.stride)
-                tensor = tensor.clone()
-                results[index] = tensor if known is dtype else tensor.view(dtype)
+                results[index] = tensor.clone()
             each.data = bytearray()
-        for index, view in enumerate(views):
-            if view.is_parameter:
-                results[index] = torch.nn.Parameter(results[index], view.requires_grad)
-            elif view.requires_grad:
-                results[index].requires_grad_()
+        for index in self._marked:
+            marked = views[index].requires_grad
+            parameter = views[index].is_parameter
+            results[index] = (
+                torch.nn.Parameter(results[index], marked) if parameter else results[index].requires_grad_()
+            )
         return results
+
+
+def _copy_of(data: memoryview, view: SavedTensor) -> torch.Tensor:
+    result = _empty_like(view)
+    _memory_of(result, len(data))[:] = data
+    return result
 
 
 def _empty_like(view: SavedTensor) -> torch.Tensor:
@@ -315,7 +319,7 @@ def _memory_of(tensor: torch.Tensor, size: int) -> memoryview:
     return memoryview(memory).cast("B")
 
 
-# Some versions of torch cannot make tensors of newer dtypes of a buffer.
+# Some versions of torch end the process when they make tensors of newer dtypes of a buffer.
 _OLD_DTYPES = frozenset(
     (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8)
 )

@@ -10,7 +10,7 @@ from typing import Any, Dict, List, Tuple
 
 import torch
 
-from .opened import Opened
+from .opened import Opened, collector_paused
 from .pickled_tensors import TensorUnpickler
 from .plain_pickle import PickleError, shown
 from .saved_tensor import SavedTensor, contiguous_stride
@@ -49,6 +49,7 @@ def _damaged(what: str) -> UnreadableFileError:
     return UnreadableFileError("it is not a whole safetensors file ({})".format(what))
 
 
+@collector_paused()
 def open_safetensors_file(path: str) -> Opened:
     """
     Open a safetensors file. Never runs what the file names.

@@ -42,22 +42,33 @@ class SavedShard:
         read (Callable[[], Any]): Gives the states by parameter id.
         lists_every_id (bool, optional): False if parameters whose state is empty leave no trace in this format.
         keep (bool, optional): Whether to read once and keep the result, which takes little memory.
+        owned (bool, optional): Whether ``read`` makes tensors that nothing else holds, each with memory of its own.
     """
 
-    def __init__(self, path: str, read: Callable[[], Any], lists_every_id: bool = True, keep: bool = False) -> None:
+    def __init__(
+        self,
+        path: str,
+        read: Callable[[], Any],
+        lists_every_id: bool = True,
+        keep: bool = False,
+        owned: bool = False,
+    ) -> None:
         self.path = path
         self.lists_every_id = lists_every_id
+        self.owned = owned
         # Files that the states' tensors lie in, once they are known.
         self.sources: List[Any] = []
         # Ids of which the file may hold a second copy, because the index gives them to the file of another stage.
         self.spare_ids: Collection[Any] = ()
         self._read = read
-        self._keep = keep
+        self.keep = keep
         self._kept: Optional[Dict[Any, Any]] = None
 
     @classmethod
     def of_file(cls, path: str) -> "SavedShard":
         """
+        Make a shard of a file.
+
         Args:
             path (str): A file of states. It is opened when they are first asked for.
 
@@ -69,7 +80,7 @@ class SavedShard:
             opened = open_safetensors_file(path) if is_safetensors else open_torch_file(path)
             shard.sources = opened.sources
             # What torch's own loader has made takes as much memory as the file.
-            shard._keep = not opened.fell_back
+            shard.keep = not opened.fell_back
             return _nested(opened.content) if is_safetensors else opened.content
 
         is_safetensors = path.endswith(".safetensors")
@@ -78,6 +89,8 @@ class SavedShard:
 
     def states(self) -> Dict[Any, Any]:
         """
+        Give the states, opening the file if it is not open yet.
+
         Returns:
             Dict[Any, Any]: State by parameter id, without copies of what another file holds.
 
@@ -85,7 +98,7 @@ class SavedShard:
             UnreadableFileError: If the file cannot be opened, or has been written to since it was opened.
         """
         states = self._kept if self._kept is not None else self._checked(self._read())
-        if self._keep:
+        if self.keep:
             self._kept = states
         for source in self.sources:
             source.check_unchanged()
@@ -152,6 +165,8 @@ class SavedState:
 
     def shards_with(self, ids: Collection[Any]) -> Iterator[SavedShard]:
         """
+        Find the shards that hold some parameters.
+
         Args:
             ids (Collection[Any]): Parameter ids.
 

@@ -10,6 +10,8 @@ __all__ = ["SavedTensor", "contiguous_stride"]
 
 def contiguous_stride(shape: Sequence[int]) -> Tuple[int, ...]:
     """
+    Work out the strides of a contiguous tensor.
+
     Args:
         shape (Sequence[int]): The shape of a tensor.
 
@@ -22,6 +24,9 @@ def contiguous_stride(shape: Sequence[int]) -> Tuple[int, ...]:
         stride.append(step)
         step *= max(length, 1)
     return tuple(reversed(stride))
+
+
+_ONE_BY_ONE = (1,)
 
 
 class SavedTensor:
@@ -75,6 +80,8 @@ class SavedTensor:
 
     def is_contiguous(self) -> bool:
         """Return whether the elements lie one after another, in order."""
+        if self.stride == _ONE_BY_ONE:
+            return True
         step = 1
         for length, stride in zip(reversed(self.shape), reversed(self.stride)):
             if length != 1:
@@ -85,6 +92,8 @@ class SavedTensor:
 
     def narrow(self, dimension: int, start: int, length: int) -> "SavedTensor":
         """
+        View a range of one dimension.
+
         Args:
             dimension (int): The dimension to take a range of.
             start (int): The first index.
@@ -104,6 +113,8 @@ class SavedTensor:
 
     def flat(self) -> "SavedTensor":
         """
+        View a contiguous tensor as a vector.
+
         Returns:
             SavedTensor: A view of one dimension.
 
@@ -114,6 +125,8 @@ class SavedTensor:
 
     def reshape(self, shape: Sequence[int]) -> "SavedTensor":
         """
+        View a contiguous tensor in another shape.
+
         Args:
             shape (Sequence[int]): A shape of as many elements.
 

@@ -119,6 +119,8 @@ class FileSource:
 
     def descriptor(self) -> int:
         """
+        Give the file's descriptor.
+
         Returns:
             int: The open file, which stays this object's. Opened again if it was given back.
 
@@ -174,6 +176,8 @@ class FileSource:
 
     def check_unchanged(self) -> None:
         """
+        Check that nobody has written to the file since it was opened.
+
         Raises:
             UnreadableFileError: If the file has been written to since it was opened. One that was deleted or replaced
                 as a whole is still there for those who have it open.

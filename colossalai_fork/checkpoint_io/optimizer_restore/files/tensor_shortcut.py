@@ -9,6 +9,8 @@ import struct
 from math import prod
 from typing import Any, Dict, Optional, Tuple
 
+import torch
+
 from .constructors import find_plain
 from .pickled_tensors import StorageKind, TensorUnpickler, checked_layout
 from .plain_pickle import LeftOut, PickleError, PlainUnpickler
@@ -24,7 +26,9 @@ _NUMBERS = rb"(?:\)|((?:%b){1,3}[\x85-\x87]|\((?:%b){4,8}t)%b)" % (_NUMBER, _NUM
 # The data: "storage", its kind, its key, its place, its length. Then the tensor: offset, size, stride, no gradient, no hooks.
 _TENSOR = re.compile(
     rb"\(\((%b%b)X(.)\0\0\0([0-9]{1,12})%b(%b)(%b)t%bQ" % (_REFERENCE, _REFERENCE, _KEPT, _REFERENCE, _NUMBER, _KEPT)
-    + rb"(%b)%b%b\x89(%b)\)R%bt%bR%b" % (_NUMBER, _NUMBERS, _NUMBERS, _REFERENCE, _KEPT, _KEPT, _KEPT),
+    + rb"(%b)%b%b\x89(%b)\)R%bt%bR%b" % (_NUMBER, _NUMBERS, _NUMBERS, _REFERENCE, _KEPT, _KEPT, _KEPT)
+    # Often the name of the next state, and what makes tensors once more.
+    + rb"(?:(%b)(%b)(?=\())?" % (_REFERENCE, _REFERENCE),
     re.DOTALL,
 )
 
@@ -60,8 +64,26 @@ def _tuple(text: bytes) -> Tuple[int, ...]:
     return found
 
 
+class _Integers(dict):
+    """Integers by the instructions for them."""
+
+    def __missing__(self, text: bytes) -> int:
+        self[text] = _numbers(text)[0]
+        return self[text]
+
+
+class _References(dict):
+    """Memo indices by the instructions that refer to them."""
+
+    def __missing__(self, text: bytes) -> int:
+        self[text] = _references(text)[0]
+        return self[text]
+
+
 class TensorShortcut:
     """
+    Recognises the opcodes that torch.save writes for a tensor, and handles them at once.
+
     Args:
         tensors (TensorUnpickler): What the tensors are counted by.
         records (Dict[bytes, Record]): The records of the file.
@@ -69,57 +91,88 @@ class TensorShortcut:
 
     def __init__(self, tensors: TensorUnpickler, records: Dict[bytes, Record]) -> None:
         self._tensors = tensors
-        self._records = records
-        self._kinds: Dict[Tuple[bytes, bytes, bytes], Optional[StorageKind]] = {}
+        # Filled as the file goes on. Few files have more than a handful of each.
+        self._kinds: Dict[Tuple[bytes, bytes, bytes], torch.dtype] = {}
         self._layouts: Dict[Tuple[Optional[bytes], Optional[bytes]], Any] = {}
-        self._integers: Dict[bytes, int] = {}
+        self._tables = (self._kinds, self._layouts, _Integers(), records)
+        self._references = _References()
+        # Memo indices from zero on, as they stand in a pickle.
         self._indices = b""
-        self._name = "torch._utils._rebuild_tensor_v2"
+        self._maker = tensors.maker
 
     def __call__(self, it: PlainUnpickler, value: Any) -> bool:
         """
+        Read the opcodes of one tensor, if that is what follows.
+
         Args:
             it (PlainUnpickler): The interpreter, behind a reference.
             value (Any): What has been referred to.
 
         Returns:
-            bool: Whether a tensor followed, and is on the stack now.
+            bool: Whether a tensor followed, and is on the stack now; further ones with their names may be, too.
         """
-        found = _TENSOR.match(it.data, it.position) if value.name == self._name else None
-        if found is None:
+        if value is not self._maker:
             return False
-        (names, width, key, p1, place, numel, p2, offset, size, p3, stride, p4, hooks, p5, p6, p7) = found.groups()
-        kept = (p1, p2, p3, p4, p5, p6, p7) if size and stride else (p1, p2, p5, p6, p7)
+        found = _TENSOR.match(it.data, it.position)
+        if found is None or not self._make(it, found):
+            return False
+        memo, indices = it.memo, self._references
+        while True:
+            name, maker = found.group(17, 18)
+            it.position = found.end(16)
+            if maker is None or indices[maker] >= len(memo) or memo[indices[maker]] is not value:
+                return True
+            name_at = indices[name]
+            if name_at >= len(memo) or type(memo[name_at]) is not str:
+                return True
+            it.stack.append(memo[name_at])
+            it.position = found.end(17)
+            found = _TENSOR.match(it.data, found.end())
+            if found is None or not self._make(it, found):
+                return True
+
+    def _make(self, it: PlainUnpickler, found: "re.Match") -> bool:
         memo = it.memo
-        kind = self._kinds.get((names, place, hooks)) or self._kind(memo, names, place, hooks)
-        layout = self._layouts.get((size, stride)) or self._layout(size, stride)
-        record = self._records.get(b"data/" + key)
-        if not kind or not layout or not record or width[0] != len(key) or not self._follow(memo, kept):
+        (names, width, key, p1, place, numel, p2, offset, size, p3, stride, p4, hooks, p5, p6, p7, _, _) = (
+            found.groups()
+        )
+        kinds, layouts, integers, records = self._tables
+        dtype = kinds.get((names, place, hooks)) or self._dtype(memo, names, place, hooks)
+        layout = layouts.get((size, stride)) or self._layout(size, stride)
+        record = records.get(b"data/" + key)
+        if not dtype or not layout or not record or width[0] != len(key):
             return False
-        dtype = kind.dtype
         shape, steps, span, count = layout
-        length = self._integer(numel)
-        first = self._integer(offset)
+        length = integers[numel]
+        first = integers[offset]
         source, start, held, _ = record
-        if first < 0 or first + span > length or not 0 <= held - length * dtype.itemsize < dtype.itemsize:
+        width = dtype.itemsize
+        if first < 0 or first + span > length or not 0 <= held - length * width < width:
             return False
-        tensor = SavedTensor(source, start + first * dtype.itemsize, dtype, shape, steps)
-        self._tensors.use(count * dtype.itemsize)
-        sizes = (shape, steps) if len(kept) == 7 else ()
-        memo.extend((key.decode(), LeftOut, *sizes, LeftOut, LeftOut, tensor))
+        tensor = SavedTensor(source, start + first * width, dtype, shape, steps)
+        if shape:
+            kept = (p1, p2, p3, p4, p5, p6, p7)
+            values: Tuple = (key.decode(), LeftOut, shape, steps, LeftOut, LeftOut, tensor)
+        else:
+            kept = (p1, p2, p5, p6, p7)
+            values = (key.decode(), LeftOut, LeftOut, LeftOut, tensor)
+        at = 4 * len(memo)
+        if b"".join(kept) != (self._indices[at : at + 4 * len(kept)] or self._more_indices(len(memo), len(kept))):
+            return False
+        self._tensors.use(count * width)
+        memo += values
         it.stack.append(tensor)
-        it.position = found.end()
         return True
 
-    def _kind(self, memo: Any, names: bytes, place: bytes, hooks: bytes) -> Optional[StorageKind]:
+    def _dtype(self, memo: Any, names: bytes, place: bytes, hooks: bytes) -> Optional[torch.dtype]:
         indices = _references(names + place + hooks)
         if max(indices) >= len(memo):
             return None
         word, kind, device, maker = (memo[index] for index in indices)
         usual = word == "storage" and type(kind) is StorageKind and kind.dtype is not None and not kind.untyped
         if usual and type(device) is str and device != "meta" and maker is find_plain("collections", "OrderedDict"):
-            self._kinds[names, place, hooks] = kind
-            return kind
+            self._kinds[names, place, hooks] = kind.dtype
+            return kind.dtype
         return None
 
     def _layout(self, size: Optional[bytes], stride: Optional[bytes]) -> Any:
@@ -133,16 +186,7 @@ class TensorShortcut:
         self._layouts[size, stride] = (shape, steps, span, prod(shape))
         return self._layouts[size, stride]
 
-    def _integer(self, text: bytes) -> int:
-        number = self._integers.get(text)
-        if number is None:
-            number = self._integers[text] = _numbers(text)[0]
-        return number
-
-    def _follow(self, memo: Any, kept: Tuple[bytes, ...]) -> bool:
-        # Whether memo indices go on where the memo ends.
-        start = len(memo)
-        if 4 * (start + 7) > len(self._indices):
-            count = 2 * (start + 7)
-            self._indices = struct.pack("<{}I".format(count), *range(count))
-        return b"".join(kept) == self._indices[4 * start : 4 * (start + len(kept))]
+    def _more_indices(self, start: int, count: int) -> bytes:
+        total = 2 * (start + count)
+        self._indices = struct.pack("<{}I".format(total), *range(total))
+        return self._indices[4 * start : 4 * (start + count)]

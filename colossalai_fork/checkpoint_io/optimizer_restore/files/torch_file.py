@@ -4,19 +4,17 @@ What is not one of torch's two formats is refused before any function of torch s
 and tar archives name the files that they unpack to.
 """
 
-import contextlib
-import gc
 import io
 import os
 import re
 import sys
 import warnings
 import zlib
-from typing import Any, Dict, Iterator, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 import torch
 
-from .opened import Opened
+from .opened import Opened, collector_paused
 from .pickled_tensors import SavedStorage, StorageKind, TensorUnpickler
 from .plain_pickle import EndOfPickle, LeftOut, PickleError, shown
 from .sources import FileSource, MemorySource, UnreadableFileError, Window
@@ -30,6 +28,7 @@ _LEGACY_START = b"\x80\x02\x8a\x0a" + _MAGIC.to_bytes(10, "little") + b"."
 _LEGACY_PROTOCOL = 1001
 
 
+@collector_paused()
 def open_torch_file(path: str) -> Opened:
     """
     Open a file that ``torch.save`` wrote. Never runs what the file names.
@@ -68,37 +67,40 @@ def open_torch_file(path: str) -> Opened:
 
 def _open_zip(source: FileSource) -> Tuple[Any, TensorUnpickler]:
     records = read_directory(source)
-    if b"data.pkl" not in records:
-        raise UnreadableFileError("it is not a torch file: it has no record 'data.pkl'")
-    held, start, size, checksum = records[b"data.pkl"]
-    data = held.read_bytes(start, size)
-    # Torch can be told to save without checksums, and writes zero in their place.
-    if checksum and zlib.crc32(data) != checksum:
-        raise UnreadableFileError("it is damaged: the checksum of its record 'data.pkl' is not right")
+    if b"data.pkl" not in records or not {b"version", b".data/version"} & set(records):
+        raise UnreadableFileError("it is not a torch file: it has no record 'data.pkl' or 'version'")
+    for name, form in _FACTS.items():
+        if name in records and (records[name][2] > 64 or not re.fullmatch(form, _whole_record(records, name))):
+            raise UnreadableFileError("it is damaged: its record {!r} is".format(name.decode()))
+    data = _whole_record(records, b"data.pkl")
     try:
         tensors = _tensors_of_zip(records, source.size)
-        with _collector_paused():
-            content, _ = tensors.load(data, shortcut=TensorShortcut(tensors, records))
+        content, _ = tensors.load(data, shortcut=TensorShortcut(tensors, records))
     except LeftOut:
         tensors = _tensors_of_zip(records, source.size)
         content, _ = tensors.load(data)
-    order = records.get(b"byteorder")
-    if order is not None and order[0].read_bytes(order[1], min(order[2], 8)) != sys.byteorder.encode():
+    if b"byteorder" in records and _whole_record(records, b"byteorder") != sys.byteorder.encode():
         tensors.falls_back = True
     return content, tensors
 
 
-@contextlib.contextmanager
-def _collector_paused() -> Iterator[None]:
-    # One pickle makes many containers, all of which stay. Looking through them for cycles, again and again, takes as long as
-    # making them.
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
+# What torch says about a file beside its content, and expects there.
+_FACTS = {
+    b"version": rb"([1-9]|10)\n?",
+    b"byteorder": rb"little|big",
+    b".format_version": rb"[0-9]{1,9}",
+    b".storage_alignment": rb"[0-9]{1,9}",
+    b".data/serialization_id": rb"[ -~]*",
+}
+
+
+def _whole_record(records: Dict[bytes, Record], name: bytes) -> bytes:
+    held, start, size, checksum = records[name]
+    data = held.read_bytes(start, size)
+    # Torch can be told to save without checksums, and writes zero in their place.
+    if checksum and zlib.crc32(data) != checksum:
+        raise UnreadableFileError("it is damaged: the checksum of its record {!r} is not right".format(name.decode()))
+    return data
 
 
 def _tensors_of_zip(records: Dict[bytes, Record], size: int) -> TensorUnpickler:
@@ -106,8 +108,8 @@ def _tensors_of_zip(records: Dict[bytes, Record], size: int) -> TensorUnpickler:
         record = records.get(b"data/" + key.encode("utf-8", "surrogatepass"))
         if record is None:
             raise PickleError("the data of tensor {} is missing".format(shown(key)))
-        width = kind.dtype.itemsize if kind.dtype is not None else 1
-        if kind.dtype is not None and not 0 <= record[2] - numel * width < width:
+        # The bytes that a tensor of wider elements is a view of need not be a multiple of its elements.
+        if kind.dtype is not None and not 0 <= record[2] - numel * kind.dtype.itemsize < kind.dtype.itemsize:
             raise PickleError("the data of tensor {} is cut short, or too long".format(shown(key)))
         return record[0], record[1]
 
@@ -164,7 +166,7 @@ class _LegacyReader:
         return tensors.load(self._data, at, root_kind=root_kind)[0], tensors
 
     def _tensors(self, may_fall_back: bool) -> TensorUnpickler:
-        return TensorUnpickler(self._locate, most_content(self._source.size), may_fall_back)
+        return TensorUnpickler(self._locate, most_content(self._source.size), may_fall_back, id_length=6)
 
     def _locate(self, key: str, kind: StorageKind, numel: int) -> Tuple[Any, int]:
         if kind.dtype is None:
@@ -191,6 +193,8 @@ class _LegacyReader:
 
 def storage_of_bytes(data: bytes) -> SavedStorage:
     """
+    Open a storage that lies in a pickle as bytes.
+
     Args:
         data (bytes): A file of torch's older format that holds nothing but the data of one tensor. Tensors pickled by other
             means than ``torch.save`` carry one.

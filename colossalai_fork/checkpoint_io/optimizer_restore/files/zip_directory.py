@@ -5,7 +5,7 @@ agree, records may not overlap, and only the records that ``torch.save`` writes 
 is more tolerant, and takes several times as long for the many records of a checkpoint of small tensors.)
 """
 
-import functools
+import operator
 import re
 import struct
 import zlib
@@ -26,6 +26,9 @@ _STREAMED = 0x8  # sizes and checksum follow the data
 _UTF8 = 0x800
 _USUAL_FLAGS = _STREAMED | _UTF8
 _OTHER_FLAGS = 0xFFFF & ~(_STREAMED | _UTF8 | 0x6)  # bits 1 and 2 tell how hard a compressor tried
+_OFFSET = operator.itemgetter(6)
+# Local headers by the length of the name, as torch.save writes them: sizes and checksum are elsewhere.
+_USUAL_HEADERS = [b"PK\x03\x04\x00\x00" + struct.pack("<H18xH", _USUAL_FLAGS, length) for length in range(256)]
 _FULL_16, _FULL_32 = 0xFFFF, 0xFFFFFFFF
 
 # Behind the folder's name. Hidden records hold facts about the archive, which nothing here depends on.
@@ -38,6 +41,8 @@ Record = Tuple[Any, int, int, int]
 
 def most_content(size: int) -> int:
     """
+    Bound the memory that the content of a file may take.
+
     Args:
         size (int): The size of a file in bytes.
 
@@ -154,48 +159,48 @@ def _locate(source: Any, entries: List[_Entry], end: int) -> Dict[bytes, Record]
     if not entries:
         raise _damaged("it is an empty archive")
     root = entries[0][0].partition(b"/")[0] + b"/"
-    entries.sort(key=_offset_of)
+    entries.sort(key=_OFFSET)
+    _check_names([entry[0] for entry in entries], root)
     records: Dict[bytes, Record] = {}
     window = Window(source)
     at_most = most_content(source.size)
-    start_of_data = 0
+    data, shift, behind_data, skip = b"", 0, 0, len(root)
     for entry in entries:
         name, flags, method, checksum, packed, size, offset = entry
-        if offset < start_of_data or (offset and not records and not start_of_data):
+        if offset < behind_data or (offset and not behind_data):
             raise _damaged("its records overlap, or do not begin the file")
+        at = offset - shift
+        length = len(name)
+        if at < 0 or at + 30 + length > len(data):
+            at = window.at(offset, 30 + length)
+            data, shift = window.data, window.start
         # What is nearly always so, told from the rest in as few steps as can be.
-        at = offset - window.start
-        if at < 0 or at + _LOCAL.size + len(name) > len(window.data):
-            at = window.at(offset, _LOCAL.size + len(name))
-        data = window.data
-        usual = flags == _USUAL_FLAGS and data[at : at + 28] == _usual_header(len(name))
+        usual = flags == _USUAL_FLAGS and not method and length < 256 and data.startswith(_USUAL_HEADERS[length], at)
         if not (usual or _repeats(data, at, entry)) or not data.startswith(name, at + 30):
             raise _damaged("a record is not what the directory says")
-        begin = offset + 30 + len(name) + data[at + 28] + 256 * data[at + 29]
-        start_of_data = begin + packed
-        short = name[len(root) :]
-        plain = short.startswith(b"data/") and short[5:].isdigit()
-        known = plain or (_NAMES.fullmatch(short) and not (size and name.endswith(b"/")))
-        if start_of_data > end or not name.startswith(root) or not known:
-            raise _refused(name, root, start_of_data > end)
-        if not method and packed == size:
-            records[short] = (source, begin, size, checksum)
+        begin = offset + 30 + length + data[at + 28] + 256 * data[at + 29]
+        behind_data = begin + packed
+        if not method and packed == size and (not size or name[-1] != 47):
+            records[name[skip:]] = (source, begin, size, checksum)
         else:
             at_most -= size
-            records[short] = _unpacked(source, begin, entry, at_most)
+            records[name[skip:]] = _unpacked(source, begin, entry, at_most)
+    if behind_data > end:
+        raise _damaged("a record is cut short")
     if len(records) != len(entries):
         raise _damaged("it holds a record twice")
     return records
 
 
-def _offset_of(entry: _Entry) -> int:
-    return entry[6]
-
-
-@functools.lru_cache(maxsize=64)
-def _usual_header(name_length: int) -> bytes:
-    # As torch.save writes it: sizes and checksum are in the directory, and behind the data.
-    return b"PK\x03\x04\x00\x00" + struct.pack("<H18xH", _USUAL_FLAGS, name_length)
+def _check_names(names: List[bytes], root: bytes) -> None:
+    usual = rb"(?:%bdata/[0-9]+\n|%b(?:data\.pkl|byteorder|version|(?:\.data/|\.)[a-z_]+)\n)*" % (
+        (re.escape(root),) * 2
+    )
+    if re.fullmatch(usual, b"\n".join(names) + b"\n") and b"\n" not in root:
+        return
+    for name in names:
+        if not name.startswith(root) or not _NAMES.fullmatch(name[len(root) :]):
+            raise _refused(name, root)
 
 
 def _repeats(data: bytes, at: int, entry: _Entry) -> bool:
@@ -211,9 +216,7 @@ def _repeats(data: bytes, at: int, entry: _Entry) -> bool:
     return header[3] == checksum and (wide or header[4:6] == (packed, size))
 
 
-def _refused(name: bytes, root: bytes, beyond: bool) -> UnreadableFileError:
-    if beyond:
-        return _damaged("a record is cut short")
+def _refused(name: bytes, root: bytes) -> UnreadableFileError:
     if name == root + b"constants.pkl" or name.startswith(root + b"code/"):
         return UnreadableFileError("it is a TorchScript archive, which is a program and no checkpoint")
     shown = ascii(name[:60].decode("utf-8", "replace"))
@@ -221,7 +224,9 @@ def _refused(name: bytes, root: bytes, beyond: bool) -> UnreadableFileError:
 
 
 def _unpacked(source: Any, start: int, entry: _Entry, at_most: int) -> Record:
-    _, _, method, checksum, packed, size, _ = entry
+    name, _, method, checksum, packed, size, _ = entry
+    if size and name.endswith(b"/"):
+        raise _damaged("a folder has content")
     if method != _DEFLATED or at_most < 0:
         raise _damaged("a record is packed in an unknown way, or unpacks to far more than the file has")
     unpacker = zlib.decompressobj(-zlib.MAX_WBITS)

@@ -1,0 +1,21 @@
+"""What the benchmark takes from the gate: all of it is named here, and nowhere else."""
+
+
+def stand_in_for_cuda():
+    """Let unmodified ColossalAI train and load on CPU in this process; does nothing where CUDA is available."""
+    from colossalai_fork.gate.cpu import stand_in
+
+    stand_in.install()
+
+
+def write_safetensors(path, saved, shards):
+    """Write a checkpoint of safetensors shards, as ColossalAI's asynchronous saving lays it out.
+
+    Args:
+        path (str): the directory.
+        saved (dict): a state dict of a torch optimizer.
+        shards (int): number of shards.
+    """
+    from colossalai_fork.gate.contract.checkpoint_files import CheckpointFiles
+
+    CheckpointFiles(saved, "safetensors-sharded", shards=shards).write(path)
