@@ -100,7 +100,7 @@ REPLACEMENTS = [
         "colossalai.booster.plugin.torch_ddp_plugin",
         "TorchDDPCheckpointIO.load_sharded_optimizer",
         "colossalai_fork.checkpoint_io.torch_ddp",
-        patch="replace-optimizer-state",
+        patch="replace-torch-ddp-optimizer-state",
         kind="inherit",
         known={"0.5.0": "e34f98f690e1 422364744169 5e7e73942375"},
     ),
@@ -108,7 +108,7 @@ REPLACEMENTS = [
         "colossalai.booster.plugin.torch_ddp_plugin",
         "TorchDDPCheckpointIO.load_unsharded_optimizer",
         "colossalai_fork.checkpoint_io.torch_ddp",
-        patch="replace-optimizer-state",
+        patch="replace-torch-ddp-optimizer-state",
         kind="inherit",
         known={"0.5.0": "0d2f9fe2960e 422364744169 0eb6672e16e6"},
     ),
@@ -116,21 +116,21 @@ REPLACEMENTS = [
         "colossalai.booster.plugin.torch_ddp_plugin",
         "TorchDDPCheckpointIO.optimizer_destination",
         "colossalai_fork.checkpoint_io.torch_ddp",
-        patch="replace-optimizer-state",
+        patch="replace-torch-ddp-optimizer-state",
         kind="add",
     ),
     Replacement(
         "colossalai.booster.plugin.low_level_zero_plugin",
         "LowLevelZeroCheckpointIO.optimizer_destination",
         "colossalai_fork.checkpoint_io.low_level_zero",
-        patch="replace-optimizer-state",
+        patch="replace-low-level-zero-optimizer-state",
         kind="add",
     ),
     Replacement(
         "colossalai.booster.plugin.low_level_zero_plugin",
         "LowLevelZeroCheckpointIO.save_sharded_optimizer",
         "colossalai_fork.checkpoint_io.low_level_zero",
-        patch="replace-optimizer-state",
+        patch="replace-low-level-zero-optimizer-state",
         known={
             "0.5.0": "ddc5be3983b7 98359741e982 c806abc74371 3f1309b14919 c6c11e5b8614 057ad80330a1 b1caec848ed7 "
             "2a9d06c791aa 95ae711cfa01 6776f1dce714 9c9b69ce921f f011c6d91a96 f031e20697f9 a4b800caf735 "
@@ -141,7 +141,7 @@ REPLACEMENTS = [
         "colossalai.booster.plugin.low_level_zero_plugin",
         "LowLevelZeroCheckpointIO.load_sharded_optimizer",
         "colossalai_fork.checkpoint_io.low_level_zero",
-        patch="replace-optimizer-state",
+        patch="replace-low-level-zero-optimizer-state",
         kind="inherit",
         known={
             "0.5.0": "9ea6df79c878 59f948e2163a 4b26dec9e2d4 033129a5858d ee9ab92d66a3 e34c79a1d034 b2452412a242 "
@@ -154,7 +154,7 @@ REPLACEMENTS = [
         "colossalai.booster.plugin.low_level_zero_plugin",
         "LowLevelZeroCheckpointIO.load_unsharded_optimizer",
         "colossalai_fork.checkpoint_io.low_level_zero",
-        patch="replace-optimizer-state",
+        patch="replace-low-level-zero-optimizer-state",
         kind="inherit",
         known={"0.5.0": "0d2f9fe2960e 34fc3a8062f2 358d5557eeb9 7470be26f755 c4ada706d004"},
     ),
@@ -162,21 +162,21 @@ REPLACEMENTS = [
         "colossalai.zero.low_level.low_level_optim",
         "LowLevelZeroOptimizer.gather_state",
         "colossalai_fork.checkpoint_io.low_level_zero",
-        patch="replace-optimizer-state",
+        patch="replace-low-level-zero-optimizer-state",
         kind="add",
     ),
     Replacement(
         "colossalai.zero.low_level.low_level_optim",
         "LowLevelZeroOptimizer.state_dict",
         "colossalai_fork.checkpoint_io.low_level_zero",
-        patch="replace-optimizer-state",
+        patch="replace-low-level-zero-optimizer-state",
         known={"0.5.0": "34ea67abecd0 b26ba426be87 4c21d6237931 6c23df233182 bdc79ee47b3b 3b80d693fcb6"},
     ),
     Replacement(
         "colossalai.zero.low_level.low_level_optim",
         "LowLevelZeroOptimizer.state_dict_shard",
         "colossalai_fork.checkpoint_io.low_level_zero",
-        patch="replace-optimizer-state",
+        patch="replace-low-level-zero-optimizer-state",
         known={
             "0.5.0": "019b85073dae 18d3457c131c 2f01c96a823c 4c21d6237931 997e64b2f48d f9b30e19688e b28e74363b6c "
             "d51003a4b73b e394b4622fe4 d8e6af42b36c",
@@ -188,7 +188,7 @@ REPLACEMENTS = [
         "colossalai.zero.low_level.low_level_optim",
         "LowLevelZeroOptimizer.load_state_dict",
         "colossalai_fork.checkpoint_io.low_level_zero",
-        patch="replace-optimizer-state",
+        patch="replace-low-level-zero-optimizer-state",
         known={"0.5.0": "b80b0efeb5c1 79e4c793bfa7 ad25ad147eab b28e74363b6c f8fd7a952c06 3c6df5266fd3 a87bcb8b2844"},
     ),
     Replacement(

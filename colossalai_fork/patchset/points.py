@@ -62,6 +62,8 @@ class Points:
             str: a Markdown table of the points for which the number of cases that hold changes; each class has a column.
         """
         classes = self.measured.get(patch.name, {})
+        if not patch.classes:
+            return "None yet: no loader uses what this PR adds."
         if not classes:
             return "Not measured."
         rows = []
