@@ -58,7 +58,9 @@ REPLACEMENTS = [
         patch="replace-optimizer-state",
         known={
             "0.5.0": "2c92d71d5530 506bc9f45ee4 6e04165a36a0 0c7605490331 983a7654f73d cad40b51795a d410e45859c6 "
-            "02a91f722342 993a3ffaae00 9d74ffb26678 3f57cddc28de 41ebe0a235e6 42e5bcdb442e"
+            "02a91f722342 993a3ffaae00 9d74ffb26678 3f57cddc28de 41ebe0a235e6 42e5bcdb442e",
+            "0.5.0 + fix": "2c92d71d5530 506bc9f45ee4 6e04165a36a0 0c7605490331 983a7654f73d cad40b51795a d410e45859c6 "
+            "02a91f722342 993a3ffaae00 9d74ffb26678 3f57cddc28de 340622667848 42e5bcdb442e",
         },
     ),
     Replacement(
@@ -82,7 +84,9 @@ REPLACEMENTS = [
         patch="replace-optimizer-state",
         known={
             "0.5.0": "0f9796d89db3 033129a5858d ee9ab92d66a3 e34c79a1d034 b2452412a242 5b40f5b2608a c294f876cd5d "
-            "922a4aa188b6"
+            "922a4aa188b6",
+            "0.5.0 + fix": "0f9796d89db3 033129a5858d ee9ab92d66a3 e34c79a1d034 7a5b936be875 b2452412a242 5b40f5b2608a "
+            "c294f876cd5d 922a4aa188b6",
         },
     ),
     Replacement(
@@ -96,7 +100,7 @@ REPLACEMENTS = [
         "colossalai.booster.plugin.torch_ddp_plugin",
         "TorchDDPCheckpointIO.load_sharded_optimizer",
         "colossalai_fork.checkpoint_io.torch_ddp",
-        patch="replace-optimizer-state",
+        patch="replace-torch-ddp-optimizer-state",
         kind="inherit",
         known={"0.5.0": "e34f98f690e1 422364744169 5e7e73942375"},
     ),
@@ -104,7 +108,7 @@ REPLACEMENTS = [
         "colossalai.booster.plugin.torch_ddp_plugin",
         "TorchDDPCheckpointIO.load_unsharded_optimizer",
         "colossalai_fork.checkpoint_io.torch_ddp",
-        patch="replace-optimizer-state",
+        patch="replace-torch-ddp-optimizer-state",
         kind="inherit",
         known={"0.5.0": "0d2f9fe2960e 422364744169 0eb6672e16e6"},
     ),
@@ -112,21 +116,21 @@ REPLACEMENTS = [
         "colossalai.booster.plugin.torch_ddp_plugin",
         "TorchDDPCheckpointIO.optimizer_destination",
         "colossalai_fork.checkpoint_io.torch_ddp",
-        patch="replace-optimizer-state",
+        patch="replace-torch-ddp-optimizer-state",
         kind="add",
     ),
     Replacement(
         "colossalai.booster.plugin.low_level_zero_plugin",
         "LowLevelZeroCheckpointIO.optimizer_destination",
         "colossalai_fork.checkpoint_io.low_level_zero",
-        patch="replace-optimizer-state",
+        patch="replace-low-level-zero-optimizer-state",
         kind="add",
     ),
     Replacement(
         "colossalai.booster.plugin.low_level_zero_plugin",
         "LowLevelZeroCheckpointIO.save_sharded_optimizer",
         "colossalai_fork.checkpoint_io.low_level_zero",
-        patch="replace-optimizer-state",
+        patch="replace-low-level-zero-optimizer-state",
         known={
             "0.5.0": "ddc5be3983b7 98359741e982 c806abc74371 3f1309b14919 c6c11e5b8614 057ad80330a1 b1caec848ed7 "
             "2a9d06c791aa 95ae711cfa01 6776f1dce714 9c9b69ce921f f011c6d91a96 f031e20697f9 a4b800caf735 "
@@ -137,18 +141,20 @@ REPLACEMENTS = [
         "colossalai.booster.plugin.low_level_zero_plugin",
         "LowLevelZeroCheckpointIO.load_sharded_optimizer",
         "colossalai_fork.checkpoint_io.low_level_zero",
-        patch="replace-optimizer-state",
+        patch="replace-low-level-zero-optimizer-state",
         kind="inherit",
         known={
             "0.5.0": "9ea6df79c878 59f948e2163a 4b26dec9e2d4 033129a5858d ee9ab92d66a3 e34c79a1d034 b2452412a242 "
-            "5b40f5b2608a b9d3e4769c6c 922a4aa188b6"
+            "5b40f5b2608a b9d3e4769c6c 922a4aa188b6",
+            "0.5.0 + fix": "9ea6df79c878 59f948e2163a 4b26dec9e2d4 033129a5858d ee9ab92d66a3 e34c79a1d034 7a5b936be875 "
+            "b2452412a242 5b40f5b2608a b9d3e4769c6c 922a4aa188b6",
         },
     ),
     Replacement(
         "colossalai.booster.plugin.low_level_zero_plugin",
         "LowLevelZeroCheckpointIO.load_unsharded_optimizer",
         "colossalai_fork.checkpoint_io.low_level_zero",
-        patch="replace-optimizer-state",
+        patch="replace-low-level-zero-optimizer-state",
         kind="inherit",
         known={"0.5.0": "0d2f9fe2960e 34fc3a8062f2 358d5557eeb9 7470be26f755 c4ada706d004"},
     ),
@@ -156,31 +162,33 @@ REPLACEMENTS = [
         "colossalai.zero.low_level.low_level_optim",
         "LowLevelZeroOptimizer.gather_state",
         "colossalai_fork.checkpoint_io.low_level_zero",
-        patch="replace-optimizer-state",
+        patch="replace-low-level-zero-optimizer-state",
         kind="add",
     ),
     Replacement(
         "colossalai.zero.low_level.low_level_optim",
         "LowLevelZeroOptimizer.state_dict",
         "colossalai_fork.checkpoint_io.low_level_zero",
-        patch="replace-optimizer-state",
+        patch="replace-low-level-zero-optimizer-state",
         known={"0.5.0": "34ea67abecd0 b26ba426be87 4c21d6237931 6c23df233182 bdc79ee47b3b 3b80d693fcb6"},
     ),
     Replacement(
         "colossalai.zero.low_level.low_level_optim",
         "LowLevelZeroOptimizer.state_dict_shard",
         "colossalai_fork.checkpoint_io.low_level_zero",
-        patch="replace-optimizer-state",
+        patch="replace-low-level-zero-optimizer-state",
         known={
             "0.5.0": "019b85073dae 18d3457c131c 2f01c96a823c 4c21d6237931 997e64b2f48d f9b30e19688e b28e74363b6c "
-            "d51003a4b73b e394b4622fe4 d8e6af42b36c"
+            "d51003a4b73b e394b4622fe4 d8e6af42b36c",
+            "0.5.0 + fix": "019b85073dae 18d3457c131c 2f01c96a823c 4c21d6237931 997e64b2f48d f9b30e19688e b28e74363b6c "
+            "d51003a4b73b e9acf4149970 d8e6af42b36c",
         },
     ),
     Replacement(
         "colossalai.zero.low_level.low_level_optim",
         "LowLevelZeroOptimizer.load_state_dict",
         "colossalai_fork.checkpoint_io.low_level_zero",
-        patch="replace-optimizer-state",
+        patch="replace-low-level-zero-optimizer-state",
         known={"0.5.0": "b80b0efeb5c1 79e4c793bfa7 ad25ad147eab b28e74363b6c f8fd7a952c06 3c6df5266fd3 a87bcb8b2844"},
     ),
     Replacement(
@@ -199,7 +207,10 @@ REPLACEMENTS = [
         known={
             "0.5.0": "d664ab081d97 422364744169 9ae42771634f 6229d222e943 91c4ed391378 9dc19119b782 4531e2e71660 "
             "b66f23295fe4 eeb4b32372ce fd84df7d15e5 ee9ab92d66a3 a608a451f31d 4965246bd969 86e025ebd7a7 "
-            "d72b79ebb084 75fcb8942cf7 a8d591fc5788 f2c182995fe6 1ddb86ccb547 db9047b6f781"
+            "d72b79ebb084 75fcb8942cf7 a8d591fc5788 f2c182995fe6 1ddb86ccb547 db9047b6f781",
+            "0.5.0 + fix": "d664ab081d97 422364744169 9ae42771634f 6229d222e943 91c4ed391378 9dc19119b782 4531e2e71660 "
+            "b66f23295fe4 eeb4b32372ce fd84df7d15e5 ee9ab92d66a3 a608a451f31d 5c719634475f c06797c6c727 "
+            "a8d591fc5788 f2c182995fe6 1ddb86ccb547 db9047b6f781",
         },
     ),
     Replacement(
@@ -211,7 +222,9 @@ REPLACEMENTS = [
         known={
             "0.5.0": "0d2f9fe2960e 9ae42771634f 05bade1ac1d0 422364744169 b780e5f3348d 6a48a71e5937 86e025ebd7a7 "
             "ef4bd9734d16 d72b79ebb084 75fcb8942cf7 91c4ed391378 6229d222e943 9dc19119b782 b85c26684b64 "
-            "1ddb86ccb547"
+            "1ddb86ccb547",
+            "0.5.0 + fix": "0d2f9fe2960e 9ae42771634f 05bade1ac1d0 422364744169 b780e5f3348d 6a48a71e5937 936ddf1fa6ca "
+            "91c4ed391378 6229d222e943 9dc19119b782 b85c26684b64 1ddb86ccb547",
         },
     ),
     Replacement(
@@ -238,7 +251,10 @@ REPLACEMENTS = [
             "0.5.0": "d664ab081d97 422364744169 9ae42771634f 6229d222e943 91c4ed391378 9dc19119b782 4531e2e71660 "
             "b66f23295fe4 eeb4b32372ce fd84df7d15e5 ee9ab92d66a3 a608a451f31d 4965246bd969 86e025ebd7a7 "
             "d72b79ebb084 077c67a2788e 75fcb8942cf7 a8d591fc5788 3e8ea6175851 e7fe9cc0bd14 1ddb86ccb547 "
-            "db9047b6f781"
+            "db9047b6f781",
+            "0.5.0 + fix": "d664ab081d97 422364744169 9ae42771634f 6229d222e943 91c4ed391378 9dc19119b782 4531e2e71660 "
+            "b66f23295fe4 eeb4b32372ce fd84df7d15e5 ee9ab92d66a3 a608a451f31d 5c719634475f c06797c6c727 "
+            "a8d591fc5788 3e8ea6175851 e7fe9cc0bd14 1ddb86ccb547 db9047b6f781",
         },
     ),
     Replacement(
@@ -250,7 +266,9 @@ REPLACEMENTS = [
         known={
             "0.5.0": "61e162474875 4345714f5d67 05bade1ac1d0 422364744169 db7fa9fd1e1c 86e025ebd7a7 ef4bd9734d16 "
             "d72b79ebb084 556d164fe41a 75fcb8942cf7 91c4ed391378 6229d222e943 007effdf0eed d22d1bbeb654 "
-            "18009ae48524 1ddb86ccb547 d9b0de88e1cf"
+            "18009ae48524 1ddb86ccb547 d9b0de88e1cf",
+            "0.5.0 + fix": "61e162474875 4345714f5d67 05bade1ac1d0 422364744169 db7fa9fd1e1c 936ddf1fa6ca 91c4ed391378 "
+            "6229d222e943 007effdf0eed d22d1bbeb654 3a3c450f631c 1ddb86ccb547 d9b0de88e1cf",
         },
     ),
     Replacement(
@@ -260,7 +278,9 @@ REPLACEMENTS = [
         patch="replace-moe-optimizer-state",
         known={
             "0.5.0": "3e8cc84b5d44 79e0709dc809 5f170ea245d8 de834162d480 e85f1f963bb4 8584feaf6ba6 4f6f2bec60fa "
-            "129671ca4ec9"
+            "129671ca4ec9",
+            "0.5.0 + fix": "3e8cc84b5d44 79e0709dc809 5f170ea245d8 de834162d480 e85f1f963bb4 8584feaf6ba6 3808c54d24a8 "
+            "129671ca4ec9",
         },
     ),
     Replacement(
@@ -268,7 +288,11 @@ REPLACEMENTS = [
         "MoECheckpointIO.save_unsharded_optimizer",
         "colossalai_fork.checkpoint_io.moe",
         patch="replace-moe-optimizer-state",
-        known={"0.5.0": "4edc3c2880a2 05bade1ac1d0 8c7e02b871b0 e1849ced8983 bb238365e957 e021d6a05941 d9b0de88e1cf"},
+        known={
+            "0.5.0": "4edc3c2880a2 05bade1ac1d0 8c7e02b871b0 e1849ced8983 bb238365e957 e021d6a05941 d9b0de88e1cf",
+            "0.5.0 + fix": "4edc3c2880a2 05bade1ac1d0 8c7e02b871b0 e1849ced8983 bc91fd9d3f1f f6cd21c1083c 458a0cbc5eb6 "
+            "ea473bf41873 d9b0de88e1cf",
+        },
     ),
     Replacement(
         "colossalai.booster.plugin.gemini_plugin",
@@ -285,7 +309,9 @@ REPLACEMENTS = [
         kind="inherit",
         known={
             "0.5.0": "6eaf2e686f18 4b4642172644 3b9d93f50670 001f7353162b 4531e2e71660 ee9ab92d66a3 a608a451f31d "
-            "b5b977c26fa5 10da77b41c9f 5b40f5b2608a 37b94ee88069 d774f9d4a355"
+            "b5b977c26fa5 10da77b41c9f 5b40f5b2608a 37b94ee88069 d774f9d4a355",
+            "0.5.0 + fix": "6eaf2e686f18 4b4642172644 3b9d93f50670 001f7353162b 4531e2e71660 ee9ab92d66a3 a608a451f31d "
+            "7a5b936be875 02d57010986f 10da77b41c9f 5b40f5b2608a 37b94ee88069 d774f9d4a355",
         },
     ),
     Replacement(

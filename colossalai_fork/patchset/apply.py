@@ -8,40 +8,40 @@ from .errors import PatchError
 from .tree import git
 
 
-def apply(series, source, tree, branch=None):
+def apply(series, maker, tree, branch=None, signoff=None):
     """Commit the series on a new branch and check it out.
 
     The commits are made in a scratch clone and fetched from there: the checkout does not change until all exist.
 
     Args:
         series (series.Series): the series.
-        source (source.Source): the fork's code.
+        maker (functions.maker.Functions | edits.Edits): what makes its patches.
         tree (tree.Tree): a git checkout of ColossalAI.
         branch (str | None): the branch to make; the series' own name for it if None.
+        signoff (bool | None): whether to sign the commits off; as git is configured if None.
 
     Returns:
         tuple[str, list[stack.Commit]]: the branch and its new commits.
 
     Raises:
         DriftError: if upstream's functions are not those that the series was written for.
-        PatchError: if the tree is not a checkout, has uncommitted changes, such a branch, or the patches already.
+        PatchError: if the tree is not a checkout, has uncommitted changes, such a branch, or the patches already, or if
+            git does not know whose commits they would be.
     """
     branch = branch or series.branch
     if not tree.is_git:
         raise PatchError(
             f"{tree.root} is not a git checkout; use export, or make it one with git init and a first commit"
         )
-    stack.refuse_drift(stack.survey(source, tree, source.rows))
+    author = tree.author(signoff, now=True)
     uncommitted = tree.uncommitted()
     if uncommitted:
         raise PatchError("the checkout has uncommitted changes; commit or undo them first:\n" + "\n".join(uncommitted))
     if git(tree.root, "branch", "--list", branch).strip():
         raise PatchError(f"the checkout has a branch {branch} already; name another one with --branch")
-    identity = tree.identity()
-    if identity is None:
-        raise PatchError("git does not know whom to name as the author: set user.name and user.email")
     with tempfile.TemporaryDirectory(prefix="colossalai-patches-") as scratch:
-        root, commits = stack.build(series, source, tree, pathlib.Path(scratch), identity)
+        built = stack.build(series, maker, tree, pathlib.Path(scratch), author)
+        root, commits = built.root, built.commits
         if not commits:
             raise PatchError("there is nothing to apply: this checkout has these patches already")
         _refuse_overwriting(tree, commits)

@@ -1,8 +1,13 @@
 """Does the series fit a source tree, does the tree have it already, or did upstream's functions change?"""
 
 import dataclasses
+import pathlib
+import tempfile
 
-from .known import CHANGED, OURS, survey
+from . import stack
+from .errors import PatchError
+from .finding import CHANGED, REVIEWED
+from .tree import NOBODY
 
 
 @dataclasses.dataclass(frozen=True)
@@ -10,8 +15,8 @@ class Report:
     """The answer.
 
     Args:
-        fits (bool): whether nothing stands in the way: every function is known or ours, or the tree needs no series.
-        fixed (bool): whether the tree needs no series: every function is ours already, or the contract holds without.
+        fits (bool): whether nothing stands in the way: what is not in the tree can be exported, or the tree needs none.
+        fixed (bool): whether the tree needs no patch: all of them are in, or the contract holds without.
         text (str): a line a patch, then what changed.
     """
 
@@ -20,48 +25,50 @@ class Report:
     text: str
 
 
-def check(series, source, tree, contract_holds=None):
-    """Compare a source tree with what the series was written for.
+def check(series, maker, tree, contract_holds=None):
+    """Make the series on a copy of a source tree, and tell what came of it.
 
     Args:
         series (series.Series): the series.
-        source (source.Source): the fork's code.
-        tree (tree.Tree): upstream's sources.
+        maker (functions.maker.Functions | edits.Edits): what makes its patches.
+        tree (tree.Tree): upstream's sources. For a checkout its last commit counts.
         contract_holds (Callable[[], bool] | None): asked if functions are not as known, whether the tree behaves as the
             series would make it behave; nobody is asked if None.
 
     Returns:
-        Report: the answer.
+        Report: the answer. :func:`export.export` writes the series exactly if it fits and is not all there.
     """
-    series.check_rows(source.rows)
-    findings = survey(source, tree, source.rows)
-    lines = []
-    for patch in series.patches:
-        found = [finding for finding in findings if finding.row.patch == patch.name]
-        if found:
-            lines.append(f"{patch.name}: {_state(found)}")
-    changes = [finding.change for finding in findings if finding.verdict == CHANGED]
-    fixed = bool(findings) and all(finding.verdict == OURS for finding in findings)
-    if fixed:
-        lines.append("already fixed: every function of the series is in this tree")
-    elif changes and contract_holds is not None and contract_holds():
-        lines.append("already fixed: this tree has other functions, and the contract holds with them")
-        return Report(True, True, "\n".join(lines))
-    elif changes:
-        lines.append(f"{len(changes)} of {len(findings)} functions are not as this series knows them:")
-        lines += [f"\n{change}" for change in changes]
-    else:
-        lines.append("the series fits this tree")
-    return Report(not changes, fixed, "\n".join(lines))
+    with tempfile.TemporaryDirectory(prefix="colossalai-patches-") as scratch:
+        root = tree.copy(pathlib.Path(scratch))
+        states = stack.look(series, maker, root)
+        lines = [f"{state.patch.name}: {_state(state)}" for state in states]
+        lines += [f"\n{note}" for state in states if state.is_in for note in _notes(state)]
+        if all(state.is_in for state in states):
+            lines.append("already fixed: every patch of the series is in this tree")
+            return Report(True, True, "\n".join(lines))
+        try:
+            stack.build(series, maker, tree, pathlib.Path(scratch), NOBODY, looked=(root, states))
+        except PatchError as error:
+            if any(state.changes for state in states) and contract_holds is not None and contract_holds():
+                lines.append("already fixed: this tree has other functions, and the contract holds with them")
+                return Report(True, True, "\n".join(lines))
+            return Report(False, False, "\n".join([*lines, f"\n{error}"]))
+    lines.append("the series fits this tree")
+    return Report(True, False, "\n".join(lines))
 
 
-def _state(findings):
-    changed = sum(finding.verdict == CHANGED for finding in findings)
-    ours = sum(finding.verdict == OURS for finding in findings)
+def _state(state):
+    changed = sum(finding.verdict == CHANGED for finding in state.findings)
+    inside = sum(finding.is_in for finding in state.findings)
+    if state.is_in:
+        reviewed = changed or any(finding.verdict == REVIEWED for finding in state.findings)
+        return "already in" + (", with differences" if reviewed else "")
     if changed:
-        return f"{changed} of {len(findings)} functions changed"
-    if ours == len(findings):
-        return "already fixed"
-    versions = sorted({finding.version for finding in findings if finding.version})
-    state = f"fits ({len(findings)} functions" + (f", as in ColossalAI {', '.join(versions)})" if versions else ")")
-    return state + (f"; {ours} of them are in already" if ours else "")
+        return f"{changed} of {len(state.findings)} places changed"
+    versions = sorted({finding.version for finding in state.findings if finding.version})
+    fits = f"fits ({len(state.findings)} places" + (f", as in ColossalAI {', '.join(versions)})" if versions else ")")
+    return fits + (f"; {inside} of them are in already" if inside else "")
+
+
+def _notes(state):
+    return [finding.change for finding in state.findings if finding.verdict in (CHANGED, REVIEWED) and finding.change]

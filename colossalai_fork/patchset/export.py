@@ -6,43 +6,44 @@ import tempfile
 
 from . import stack
 from .errors import PatchError
-from .tree import FALLBACK_IDENTITY, git
+from .text.modules import slug
+from .tree import git
 
 COVER = "0000-cover-letter.md"
 
 
-def export(series, source, tree, output, only=None):
+def export(series, maker, tree, output, only=None, signoff=None):
     """Write the series for one source tree.
 
     Args:
         series (series.Series): the series.
-        source (source.Source): the fork's code.
+        maker (functions.maker.Functions | edits.Edits): what makes its patches.
         tree (tree.Tree): upstream's sources; they are not changed. For a checkout its last commit counts.
         output (pathlib.Path): the directory to write to; made if absent.
-        only (str | None): name of the one patch to write; all if None. It is made on top of those before it.
+        only (str | None): name of the one patch to write; all if None. It is made on top of those that it needs.
+        signoff (bool | None): whether to sign the commits off; as git is configured if None.
 
     Returns:
         list[pathlib.Path]: the files written. Two runs on the same tree write the same bytes.
 
     Raises:
         DriftError: if upstream's functions are not those that the series was written for.
-        PatchError: if there is nothing to write or the series cannot be made.
+        PatchError: if there is nothing to write, if the series cannot be made, or if git does not know whose it is.
     """
     if only is not None and only not in [patch.name for patch in series.patches]:
         raise PatchError(f"the series has no patch {only!r}; it has {', '.join(p.name for p in series.patches)}")
     output = pathlib.Path(output)
+    author = tree.author(signoff)
     with tempfile.TemporaryDirectory(prefix="colossalai-patches-") as scratch:
-        identity = tree.identity() or FALLBACK_IDENTITY
-        root, commits = stack.build(series, source, tree, pathlib.Path(scratch), identity, series.date)
-        _refuse_uncommitted(tree, commits)
-        wanted = [commit for commit in commits if only in (None, commit.patch.name)]
+        built = stack.build(series, maker, tree, pathlib.Path(scratch), author, only)
+        wanted = [commit for commit in built.commits if only in (None, commit.patch.name)]
         if not wanted:
             raise PatchError("there is nothing to export: this tree has these patches already")
-        texts = {COVER: _cover(series, root, commits)}
+        texts = {COVER: _cover(series, built, wanted)}
         for commit in wanted:
             stem = f"{commit.patch.number:04d}-{slug(commit.patch.title)}"
-            texts[f"{stem}.patch"] = format_patch(root, commit)
-            texts[f"{stem}.md"] = pull_request(series, root, commit)
+            texts[f"{stem}.patch"] = format_patch(built.root, commit)
+            texts[f"{stem}.md"] = pull_request(series, built.root, commit)
     output.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         output.joinpath(name).write_bytes(text.encode("utf-8"))
@@ -101,45 +102,47 @@ def pull_request(series, root, commit):
     Returns:
         str: Markdown.
     """
-    frame = string.Template(series.read("pull_request.md"))
     patch = commit.patch
-    return frame.substitute(
+    return string.Template(series.read("pull_request.md")).substitute(
         title=patch.title,
         issue=patch.issue,
         body=patch.request.strip(),
+        points=series.points.table(patch),
+        needs=_needs(series, patch),
+        tests=" ".join(sorted(patch.tests)),
         size=size_line(sizes(root, commit)),
         place=f"{patch.number} of {len(series.patches)}",
     )
 
 
-def slug(title):
-    """Write a title as part of a file name, as git does."""
-    kept = "".join(character if character.isalnum() else "-" for character in title)
-    return "-".join(part for part in kept.split("-") if part)[:52].rstrip("-")
-
-
-def _cover(series, root, commits):
-    lines = ["| # | title | existing files | new modules | tests |", "| --- | --- | --- | --- | --- |"]
-    for commit in commits:
-        size = sizes(root, commit)
-        cells = [f"+{size[kind][0]} −{size[kind][1]}" for kind in ("existing", "new", "tests")]
-        lines.append(f"| {commit.patch.number} | {commit.patch.title} | {' | '.join(cells)} |")
-    return string.Template(series.read("cover.md")).substitute(patches="\n".join(lines))
-
-
 def size_line(size):
     """Write what :func:`sizes` counted."""
-    return (
-        f"+{size['existing'][0]} −{size['existing'][1]} lines in existing files, "
-        f"{size['new'][0]} lines in new modules, {size['tests'][0]} lines of tests"
-    )
+    parts = [f"+{size['existing'][0]} −{size['existing'][1]} lines in existing files"]
+    parts += [f"{size['new'][0]} lines in new modules"] if size["new"][0] else []
+    return ", ".join([*parts, f"+{size['tests'][0]} −{size['tests'][1]} lines of tests"])
 
 
-def _refuse_uncommitted(tree, commits):
-    # The patches are made from the last commit, so edits in files that they touch would be lost without a word.
-    touched = {file for commit in commits for file in commit.files}
-    edited = [line[3:] for line in tree.uncommitted() if line[3:].strip('"') in touched]
-    if edited:
-        raise PatchError(
-            f"commit or undo the changes in {', '.join(edited)} first: patches are made from the last commit"
-        )
+def _needs(series, patch):
+    if patch.needs is None and patch.number > 1:
+        return f"Builds on the {patch.number - 1} patches before it." if patch.number > 2 else "Builds on the first patch."
+    titles = [each.title for each in series.patches if each.name in series.needed(patch.name) and each is not patch]
+    return "Needs " + " and ".join(f"`{title}`" for title in titles) + "." if titles else "Stands alone."
+
+
+def _cover(series, built, wanted):
+    lines = ["| # | title | existing files | new modules | tests |", "| --- | --- | --- | --- | --- |"]
+    for commit in wanted:
+        size = sizes(built.root, commit)
+        cells = [f"+{size[kind][0]} −{size[kind][1]}" for kind in ("existing", "new", "tests")]
+        lines.append(f"| {commit.patch.number} | {commit.patch.title} | {' | '.join(cells)} |")
+    table = "\n".join(lines)
+    if len(wanted) == len(series.patches):
+        return string.Template(series.read("cover.md")).substitute(patches=table)
+    notes = []
+    for state in built.states:
+        if all(commit.patch is not state.patch for commit in wanted):
+            where = "is in the tree already" if state.is_in else "is not in this export"
+            notes.append(f"- `{state.patch.title}` {where}.")
+    texts = [f"## {commit.patch.title}\n\n{commit.patch.request.strip()}" for commit in wanted]
+    head = f"# {len(wanted)} of the {len(series.patches)} patches of a series"
+    return "\n\n".join([head, table, "\n".join(notes), *texts]) + "\n"

@@ -2,26 +2,49 @@
 
 import pathlib
 
+from . import edits
 from . import series as series_module
-from .source import Source
+from .fixes.reset_general import TESTS_ON_CPU
+from .functions.maker import Functions
+from .functions.source import Source
+
+#: The series by name; the first is the default.
+NAMES = ("fix", "contract")
 
 
-def series():
-    """Read the project's series.
+def series(name):
+    """Read one of the project's series.
+
+    Args:
+        name (str): which.
 
     Returns:
         series.Series: the patches.
     """
-    return series_module.read()
+    return series_module.read(series_module.folder(name))
 
 
 def source():
     """Find the project's own code.
 
     Returns:
-        source.Source: the package that goes upstream, and the table of what it replaces there.
+        functions.source.Source: the package that goes upstream, and the table of what it replaces there.
     """
     from ..overlay.table import REPLACEMENTS
 
     root = pathlib.Path(__file__).resolve().parents[2]
     return Source(root, "colossalai_fork.checkpoint_io", "colossalai.checkpoint_io", list(REPLACEMENTS))
+
+
+def maker(found):
+    """Find what makes the patches of one of the project's series.
+
+    Args:
+        found (series.Series): the series.
+
+    Returns:
+        functions.maker.Functions | edits.Edits: the maker.
+    """
+    if found.folder.name == "contract":
+        return Functions(source(), found, edits.Edits({found.patches[0].name: [TESTS_ON_CPU]}))
+    return edits.Edits(edits.read(found), source())

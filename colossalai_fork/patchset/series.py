@@ -5,6 +5,7 @@ import configparser
 import dataclasses
 import pathlib
 
+from . import points
 from .errors import PatchError
 
 _HERE = pathlib.Path(__file__).resolve().parent
@@ -23,8 +24,10 @@ class Patch:
         request (str): what the pull request says about it, between the lines that upstream's template asks for.
         issue (str): how it refers to upstream's issue, for example ``closed #6549``.
         tests (dict[str, pathlib.Path]): templates by the file that they become upstream.
-        contract (list[str]): files of the gate whose cases hold once the patch is in.
-        removes (list[tuple[str, str]]): file and qualified name of what it leaves without use and therefore takes out.
+        classes (list[str]): the checkpoint IO classes that it changes, as ``colossalai-fork gate --classes`` takes them.
+        removes (list[tuple[str, str, bool]]): file and qualified name of what it leaves without use and therefore takes
+            out, and whether that must exist.
+        needs (list[str] | None): names of the patches that must come before it; all earlier ones if None.
     """
 
     number: int
@@ -34,8 +37,9 @@ class Patch:
     request: str
     issue: str
     tests: dict
-    contract: list
+    classes: list
     removes: list
+    needs: list | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,49 +49,59 @@ class Series:
     Args:
         folder (pathlib.Path): where it lies.
         branch (str): name of the branch that ``apply`` makes unless told otherwise.
-        date (str): the date that exported commits bear, so that two exports are equal.
         patches (list[Patch]): the patches in order.
+        points (points.Points): which contract points hold after each patch, as measured.
     """
 
     folder: pathlib.Path
     branch: str
-    date: str
     patches: list
+    points: object
 
     def read(self, name):
-        """Read one of the series' text frames."""
-        return _read(self.folder / name)
+        """Read one of the series' text frames, its own or the one for all series."""
+        own = self.folder / name
+        return _read(own if own.is_file() else self.folder.parent / name)
 
-    def check_rows(self, rows):
-        """Refuse a replacement table that names patches which the series does not have, or the other way round.
+    def needed(self, name):
+        """Collect a patch and those that it needs.
 
         Args:
-            rows (list): the table.
+            name (str): the patch.
+
+        Returns:
+            set[str]: names.
         """
-        in_table, in_series = {row.patch for row in rows}, {patch.name for patch in self.patches}
-        if in_table - in_series:
-            raise PatchError(
-                f"the replacement table names patches that the series lacks: {sorted(in_table - in_series)}"
-            )
+        found, pending = set(), [name]
+        while pending:
+            current = pending.pop()
+            patch = next(patch for patch in self.patches if patch.name == current)
+            found.add(current)
+            earlier = [each.name for each in self.patches[: patch.number - 1]]
+            pending += [each for each in (earlier if patch.needs is None else patch.needs) if each not in found]
+        return found
 
 
-def folder():
-    """Find the series: inside the installed package, or at the root of the repository.
-
-    Returns:
-        pathlib.Path: the folder that holds ``series.ini``.
-    """
-    for candidate in (_HERE / "series", _HERE.parents[1] / "patches"):
-        if (candidate / "series.ini").is_file():
-            return candidate
-    raise PatchError("this installation lacks the patch series (patches/series.ini)")
-
-
-def read(where=None):
-    """Read the series.
+def folder(name):
+    """Find a series: inside the installed package, or at the root of the repository.
 
     Args:
-        where (pathlib.Path | None): its folder; the project's own if None.
+        name (str): its name.
+
+    Returns:
+        pathlib.Path: the folder that holds its ``series.ini``.
+    """
+    for candidate in (_HERE / "series" / name, _HERE.parents[1] / "patches" / name):
+        if (candidate / "series.ini").is_file():
+            return candidate
+    raise PatchError(f"this installation lacks the patch series {name}")
+
+
+def read(where):
+    """Read a series.
+
+    Args:
+        where (pathlib.Path): its folder.
 
     Returns:
         Series: the patches with their texts.
@@ -95,7 +109,7 @@ def read(where=None):
     Raises:
         PatchError: if a text or a test is missing, or a title is not in upstream's form.
     """
-    where = pathlib.Path(where) if where is not None else folder()
+    where = pathlib.Path(where)
     parser = configparser.ConfigParser(interpolation=None)
     parser.optionxform = str
     parser.read_string(_read(where / "series.ini"), "series.ini")
@@ -103,7 +117,7 @@ def read(where=None):
     for name in parser.sections():
         if name != "series":
             patches.append(_patch(where, len(patches) + 1, name, parser[name]))
-    return Series(where, parser["series"]["branch"], parser["series"]["date"], patches)
+    return Series(where, parser["series"]["branch"], patches, points.read(where / "points.json"))
 
 
 def _patch(where, number, name, section):
@@ -113,10 +127,12 @@ def _patch(where, number, name, section):
     texts = _sections(_read(where / section["text"]), section["text"])
     tests = {}
     for line in section.get("tests", "").split():
-        tests[f"tests/test_checkpoint_io/{line}"] = where / "tests" / line
+        # A test of another series holds here as well.
+        found = [where / "tests" / line, *sorted(where.parent.glob(f"*/tests/{line}"))]
+        tests[f"tests/test_checkpoint_io/{line}"] = next((file for file in found if file.is_file()), found[0])
         if not tests[f"tests/test_checkpoint_io/{line}"].is_file():
             raise PatchError(f"patch {name}: there is no test {line}")
-    removes = [tuple(line.split(":")) for line in section.get("removes", "").split()]
+    removes = [(*line.rstrip("?").split(":"), not line.endswith("?")) for line in section.get("removes", "").split()]
     return Patch(
         number,
         name,
@@ -125,8 +141,9 @@ def _patch(where, number, name, section):
         texts[_REQUEST],
         section["issue"],
         tests,
-        section.get("contract", "").split(),
+        section.get("classes", "").split(),
         removes,
+        section["needs"].split() if "needs" in section else None,
     )
 
 

@@ -1,17 +1,43 @@
-"""Makes the commits of the series in a scratch repository."""
+"""Makes the commits of a series in a scratch repository."""
 
-import ast
 import dataclasses
 
-from . import imports, transplant
-from .carry import check_table, imported_new_modules, in_upstream_words
 from .errors import DriftError, PatchError
-from .graft import finish, graft
-from .known import CHANGED, OURS, survey
-from .modules import module_of, python_files
-from .python_floor import check_names, check_syntax
-from .syntax import parse
+from .finding import CHANGED, READY, Finding
+from .functions.source import FORK
+from .text import imports
+from .text.python_floor import check_syntax
+from .text.wording import code
 from .tree import Tree, commit, git
+
+
+@dataclasses.dataclass(frozen=True)
+class State:
+    """How a tree stands to one patch.
+
+    Args:
+        patch (series.Patch): the patch.
+        findings (list[Finding]): what its places look like.
+        merged (bool): whether the tree's history has a commit of its title.
+    """
+
+    patch: object
+    findings: list
+    merged: bool
+
+    @property
+    def is_in(self):
+        """bool: whether the tree has the patch, in these words or as a review has left it."""
+        if not self.findings:
+            return self.merged
+        # A commit of that title whose code is not here has been reverted.
+        here = self.merged and not all(finding.verdict == READY for finding in self.findings)
+        return here or all(finding.is_in for finding in self.findings)
+
+    @property
+    def changes(self):
+        """list[str]: what stands in the way of the patch."""
+        return [] if self.is_in else [finding.change for finding in self.findings if finding.verdict == CHANGED]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,156 +55,114 @@ class Commit:
     files: list
 
 
-def applied(series, findings):
-    """Tell which patches a tree has already.
+@dataclasses.dataclass(frozen=True)
+class Stack:
+    """A series on top of a tree.
+
+    Args:
+        root (pathlib.Path): the scratch repository.
+        states (list[State]): how the tree stood to each patch.
+        commits (list[Commit]): the new commits, in order.
+    """
+
+    root: object
+    states: list
+    commits: list
+
+
+def look(series, maker, root):
+    """Compare a tree with every patch of a series.
 
     Args:
         series (series.Series): the series.
-        findings (list[known.Finding]): what :func:`known.survey` found for all rows.
+        maker (functions.maker.Functions | edits.Edits): what makes its patches.
+        root (pathlib.Path): the tree.
 
     Returns:
-        set[str]: names of the patches whose functions are all there.
+        list[State]: one for each patch.
     """
-    verdicts = {patch.name: [f.verdict for f in findings if f.row.patch == patch.name] for patch in series.patches}
-    return {name for name, found in verdicts.items() if found and set(found) == {OURS}}
+    tree, states = Tree(root), []
+    subjects = tree.subjects()
+    for patch in series.patches:
+        merged = any(subject.partition(" (#")[0] == patch.title for subject in subjects)
+        states.append(State(patch, maker.survey(patch, tree), merged))
+        if not states[-1].is_in:
+            states[-1].findings.extend(_other_tests(tree, patch))
+    return states
 
 
-def build(series, source, tree, scratch, identity, date=None):
+def build(series, maker, tree, scratch, author, only=None, looked=None):
     """Commit every patch that the tree does not have yet.
 
     Args:
         series (series.Series): the series.
-        source (source.Source): the fork's code.
-        tree (tree.Tree): upstream's sources.
+        maker (functions.maker.Functions | edits.Edits): what makes its patches.
+        tree (tree.Tree): upstream's sources. For a checkout its last commit counts.
         scratch (pathlib.Path): an empty directory.
-        identity (tuple[str, str]): author and committer.
-        date (str | None): the commits' date; now if None.
+        author (tree.Author): whose commits they are.
+        only (str | None): commit this patch and those that it needs; all if None.
+        looked (tuple[pathlib.Path, list[State]] | None): a copy of the tree that lies in the directory already, and what
+            :func:`look` has found in it.
 
     Returns:
-        tuple[pathlib.Path, list[Commit]]: the scratch repository and its new commits, in order.
+        Stack: the commits.
 
     Raises:
         DriftError: if upstream's functions are not those that the series was written for.
         PatchError: if a patch cannot be made for another reason.
     """
-    series.check_rows(source.rows)
-    findings = survey(source, tree, source.rows)
-    done = applied(series, findings)
-    refuse_drift(findings)
-    check_table(source)
-    root = tree.copy(scratch)
+    maker.check()
+    if looked is None:
+        root = tree.copy(scratch)
+        looked = root, look(series, maker, root)
+    root, states = looked
+    wanted = [state for state in states if only is None or state.patch.name in series.needed(only)]
+    changes = [change for state in wanted for change in state.changes]
+    if changes:
+        raise DriftError(list(dict.fromkeys(changes)))
     commits = []
-    for patch in series.patches:
-        if patch.name in done or not any(row.patch == patch.name for row in source.rows):
+    for state in wanted:
+        if state.is_in:
             continue
-        files = write(patch, source, root)
+        patch = state.patch
+        files = sorted(maker.write(patch, root) | _write_tests(patch, root))
         message = f"{patch.title}\n\n{patch.message}"
         git(root, "add", "--force", "--", *files, isolated=True)
-        commits.append(Commit(patch, commit(root, message, identity, date), files))
-    return root, commits
+        commits.append(Commit(patch, commit(root, message, author), files))
+    _refuse_uncommitted(tree, commits)
+    return Stack(root, states, commits)
 
 
-def refuse_drift(findings):
-    """Stop if any function is neither known nor ours.
-
-    Args:
-        findings (list[known.Finding]): what :func:`known.survey` found.
-
-    Raises:
-        DriftError: naming every such function.
-    """
-    changes = [finding.change for finding in findings if finding.verdict == CHANGED]
-    if changes:
-        raise DriftError(changes)
-
-
-def write(patch, source, root):
-    """Carry out one patch in a scratch tree.
-
-    Args:
-        patch (series.Patch): the patch.
-        source (source.Source): the fork's code.
-        root (pathlib.Path): the tree, which has the patches before this one.
-
-    Returns:
-        list[str]: the files changed and added.
-    """
-    rows = [row for row in source.rows if row.patch == patch.name]
-    findings = survey(source, Tree(root), rows)
-    refuse_drift(findings)
-    rows = [finding.row for finding in findings if finding.verdict != OURS]
-    texts = {}
-    for file in sorted({row.file for row in rows}):
-        texts[file] = graft(source, root, file, [row for row in rows if row.file == file])
-    tests = {file: _test(source, root, file, template) for file, template in patch.tests.items()}
-    importers = {module_of(file): text for file, text in [*texts.items(), *tests.items()]}
-    for module, text in imported_new_modules(source, importers).items():
-        file = source.upstream_of(module, None)[0].replace(".", "/") + ".py"
-        texts[file] = imports.sort(text, root)
-        _refuse_other(root, file, texts[file])
-    texts.update(tests)
-    changed = {file: text for file, text in texts.items() if Tree(root).text(file) != text}
-    for file, text in changed.items():
-        check_syntax(file, text)
-        path = root / file
-        if not path.exists():
-            check_names(file, text)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8", newline="\n")
-    for file, names in _by_file(patch.removes).items():
-        text = _without(source, root, file, names)
-        (root / file).write_text(text, encoding="utf-8", newline="\n")
-        changed[file] = text
-    _refuse_used(root, patch.removes)
-    return sorted(changed)
-
-
-def _test(source, root, file, template):
-    text = imports.sort(in_upstream_words(template.read_text(encoding="utf-8"), source, template.name), root)
-    _refuse_other(root, file, text)
+def _test_text(template, root):
+    text = imports.sort(template.read_text(encoding="utf-8"), root)
+    if FORK in text or FORK.replace("_", "-") in text:
+        raise PatchError(f"{template.name} would name the fork upstream")
     return text
 
 
-def _refuse_other(root, file, text):
-    present = Tree(root).text(file)
-    if present is not None and present != text:
-        raise DriftError([f"{file} exists already, and is not the file that this series adds"])
+def _other_tests(tree, patch):
+    for file, template in patch.tests.items():
+        present = tree.text(file)
+        if present is not None and code(present) != code(_test_text(template, tree.root)):
+            yield Finding(file, CHANGED, change=f"{file} exists already, and is not the file that this series adds")
+        else:
+            yield Finding(file, READY)
 
 
-def _by_file(removes):
-    found = {}
-    for file, name in removes:
-        found.setdefault(file, []).append(name)
-    return found
+def _write_tests(patch, root):
+    for file, template in patch.tests.items():
+        text = _test_text(template, root)
+        check_syntax(file, text)
+        (root / file).parent.mkdir(parents=True, exist_ok=True)
+        (root / file).write_text(text, encoding="utf-8", newline="\n")
+    return set(patch.tests)
 
 
-def _without(source, root, file, names):
-    before = (root / file).read_text(encoding="utf-8")
-    module = transplant.parse(before, file)
-    for name in names:
-        module = transplant.remove(module, name)
-    return finish(source, root, file, before, module.code)
-
-
-def _refuse_used(root, removes):
-    for file in python_files(root) if removes else ():
-        text = file.read_text(encoding="utf-8")
-        for gone_from, name in removes:
-            if _mentions(text, name):
-                user = file.relative_to(root).as_posix()
-                raise PatchError(f"{name} of {gone_from} cannot go: {user} still uses it")
-
-
-def _mentions(text, name):
-    # A method can only be reached through an attribute; a function also by its bare name or an import.
-    is_method, last = "." in name, name.rpartition(".")[2]
-    if last not in text:
-        return False
-    for node in ast.walk(parse(text)):
-        if isinstance(node, ast.Attribute) and node.attr == last:
-            return True
-        if not is_method and isinstance(node, ast.Name) and node.id == last:
-            return True
-        if not is_method and isinstance(node, ast.ImportFrom) and any(alias.name == last for alias in node.names):
-            return True
-    return False
+def _refuse_uncommitted(tree, commits):
+    # The patches are made from the last commit, so edits in files that they touch would be lost without a word.
+    touched = {file for commit in commits for file in commit.files}
+    edited = [file for file in tree.uncommitted() if file in touched]
+    if edited:
+        raise PatchError(
+            f"commit or undo the changes in {', '.join(edited)} first: patches are made from the last commit"
+        )

@@ -1,15 +1,36 @@
 """A ColossalAI source tree, git checkout or unpacked sdist, that is read and never written, and a scratch copy of
 it."""
 
+import dataclasses
+import datetime
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 
 from .errors import PatchError
 
-# Commits made where nobody is configured, and the base commit of an sdist, which has no history of its own.
-FALLBACK_IDENTITY = ("ColossalAI contributor", "contributor@example.com")
+
+@dataclasses.dataclass(frozen=True)
+class Author:
+    """Whose commits they are.
+
+    Args:
+        author (tuple[str, str]): name and e-mail address of the author.
+        committer (tuple[str, str]): those of the committer.
+        date (str): the author's date.
+        signoff (bool): whether the committer signs the commits off.
+    """
+
+    author: tuple
+    committer: tuple
+    date: str
+    signoff: bool = False
+
+
+# Commits that nobody will see: the base of an sdist, which has no history of its own, and those of a check.
+NOBODY = Author(*[("nobody", "nobody@example.com")] * 2, "2000-01-01T00:00:00+00:00")
 
 
 def git(root, *arguments, isolated=False, env=None):
@@ -72,7 +93,8 @@ class Tree:
             str | None: its text; None if there is no such file.
         """
         path = self.root / file
-        return path.read_text(encoding="utf-8") if path.is_file() else None
+        # With its line ends as they are.
+        return path.read_bytes().decode("utf-8") if path.is_file() else None
 
     def earlier_texts(self, file, limit=200):
         """Read a file as its commits had it.
@@ -92,38 +114,99 @@ class Tree:
             except PatchError:
                 continue
 
-    def uncommitted(self):
-        """List what differs from the last commit.
+    def subjects(self, limit=2000):
+        """List the subjects of the latest commits.
+
+        Args:
+            limit (int): how many commits to go back.
 
         Returns:
-            list[str]: lines of ``git status``, untracked files included; empty for an sdist.
+            set[str]: the subjects; empty for an sdist.
         """
-        return git(self.root, "status", "--porcelain").splitlines() if self.is_git else []
+        if not self.is_git:
+            return set()
+        return set(git(self.root, "log", f"--max-count={limit}", "--format=%s").splitlines())
 
-    def identity(self):
+    def uncommitted(self):
+        """List the files that differ from the last commit.
+
+        Returns:
+            list[str]: paths, those of untracked files included; empty for an sdist.
+        """
+        if not self.is_git:
+            return []
+        entries = iter(git(self.root, "status", "--porcelain", "-z").split("\0"))
+        files = []
+        for entry in entries:
+            if entry:
+                files.append(entry[3:])
+                if entry[0] in "RC":
+                    files.append(next(entries))
+        return files
+
+    def author(self, signoff=None, now=False):
         """Tell whom git would name as the author of a commit here.
 
+        Args:
+            signoff (bool | None): whether to sign the commits off; as git is configured if None.
+            now (bool): whether commits without a date in the environment bear the present one, as git would have it.
+                Otherwise they bear that of the commit that they follow, so that they are the same whenever they are made.
+
         Returns:
-            tuple[str, str] | None: name and e-mail address; None if they are not configured.
+            Author: the author.
+
+        Raises:
+            PatchError: if git knows nobody, or the date lies before that of the commit that is to be followed.
         """
-        found = []
-        for key in ("user.name", "user.email"):
-            try:
-                found.append(git(self.root, "config", key).strip())
-            except PatchError:
-                return None
-        return tuple(found)
+        author, date = self._identity("AUTHOR")
+        committer, _ = self._identity("COMMITTER")
+        earliest = self._date()
+        if not os.environ.get("GIT_AUTHOR_DATE"):
+            date = max(date, earliest) if now else earliest
+        elif date < earliest:
+            raise PatchError(
+                f"GIT_AUTHOR_DATE is {date.isoformat()}, before the last commit here ({earliest.isoformat()})"
+            )
+        if signoff is None:
+            signoff = self._config("--type=bool", "format.signOff") == "true"
+        return Author(author, committer, date.isoformat(), signoff)
+
+    def _identity(self, role):
+        try:
+            found = git(self.root, "-c", "user.useConfigOnly=true", "var", f"GIT_{role}_IDENT").strip()
+        except PatchError as error:
+            raise PatchError(
+                "git does not know whose commits these are: set user.name and user.email, or GIT_AUTHOR_NAME, "
+                "GIT_AUTHOR_EMAIL, GIT_COMMITTER_NAME and GIT_COMMITTER_EMAIL"
+            ) from error
+        name, email, seconds, zone = re.fullmatch(r"(.*) <(.*)> (\d+) ([+-]\d{4})", found).groups()
+        offset = datetime.datetime.strptime(zone, "%z").tzinfo
+        return (name, email), datetime.datetime.fromtimestamp(int(seconds), offset)
+
+    def _date(self):
+        if self.is_git:
+            dates = git(self.root, "log", "-1", "--format=%aI%n%cI").split()
+            return max(datetime.datetime.fromisoformat(date.replace("Z", "+00:00")) for date in dates)
+        newest = max(path.stat().st_mtime for path in (self.root / "colossalai").rglob("*.py"))
+        return datetime.datetime.fromtimestamp(int(newest), datetime.timezone.utc)
+
+    def _config(self, *arguments):
+        try:
+            return git(self.root, "config", *arguments).strip()
+        except PatchError:
+            return None
 
     def copy(self, scratch):
         """Make a repository of its own whose last commit is the tree's.
 
         Args:
-            scratch (pathlib.Path): an empty directory.
+            scratch (pathlib.Path): an empty directory; made if absent.
 
         Returns:
             pathlib.Path: root of the copy, with everything checked out.
         """
         root = pathlib.Path(scratch) / "colossalai"
+        root.parent.mkdir(parents=True, exist_ok=True)
         if self.is_git:
             # The user's settings matter for reading from the checkout, and for nothing afterwards.
             git(self.root, "clone", "--quiet", "--shared", "--no-checkout", "--template=", str(self.root), str(root))
@@ -133,26 +216,24 @@ class Tree:
         shutil.copytree(self.root, root, symlinks=True, ignore=ignore)
         git(root, "init", "--quiet", "--template=", isolated=True)
         git(root, "add", "--all", "--force", isolated=True)
-        commit(root, "Released sources\n", identity=FALLBACK_IDENTITY, date="2000-01-01T00:00:00Z")
+        commit(root, "Released sources\n", NOBODY)
         return root
 
 
-def commit(root, message, identity, date=None):
+def commit(root, message, author):
     """Commit what is staged in a scratch repository.
 
     Args:
         root (pathlib.Path): the repository.
         message (str): the whole commit message.
-        identity (tuple[str, str]): name and e-mail address of author and committer.
-        date (str | None): author's and committer's date; now if None.
+        author (Author): whose commit it is.
 
     Returns:
         str: the new commit.
     """
-    env = {}
-    for role in ("AUTHOR", "COMMITTER"):
+    env = {"GIT_AUTHOR_DATE": author.date, "GIT_COMMITTER_DATE": author.date}
+    for role, identity in (("AUTHOR", author.author), ("COMMITTER", author.committer)):
         env[f"GIT_{role}_NAME"], env[f"GIT_{role}_EMAIL"] = identity
-        if date is not None:
-            env[f"GIT_{role}_DATE"] = date
-    git(root, "commit", "--quiet", "--no-verify", "--cleanup=verbatim", "-m", message, isolated=True, env=env)
+    options = ("--quiet", "--no-verify", "--cleanup=verbatim", *(["--signoff"] if author.signoff else []))
+    git(root, "commit", *options, "-m", message, isolated=True, env=env)
     return git(root, "rev-parse", "HEAD", isolated=True).strip()

@@ -5,8 +5,9 @@ import textwrap
 
 from colossalai_fork.overlay import fingerprint
 from colossalai_fork.overlay.table import Replacement
+from colossalai_fork.patchset.functions.maker import Functions
+from colossalai_fork.patchset.functions.source import Source
 from colossalai_fork.patchset.series import read
-from colossalai_fork.patchset.source import Source
 
 UPSTREAM = {
     "colossalai/__init__.py": "",
@@ -124,7 +125,7 @@ FORK = {
         def restore(optimizer, path):
             """Replace the state, or raise :class:`DoesNotFit`."""
             if not isinstance(path, IndexFile):
-                raise DoesNotFit(path)
+                raise DoesNotFit(f"no index: {path}")
             optimizer.state = {}
         ''',
     "checkpoint_io/general.py": '''\
@@ -190,7 +191,6 @@ SERIES = {
     "series.ini": """\
         [series]
         branch = hotfix/replace-state
-        date = 2025-06-01T12:00:00Z
 
         [general]
         title = [checkpointio] replace the state
@@ -253,6 +253,11 @@ def make_source(root, rows=ROWS):
 def make_series(root):
     """Write the small series."""
     return read(write_tree(root, SERIES))
+
+
+def make_maker(source, series):
+    """Make the patches of the small series out of the small fork."""
+    return Functions(source, series)
 
 
 def git(root, *arguments):

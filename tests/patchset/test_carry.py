@@ -4,14 +4,14 @@ import pytest
 
 pytest.importorskip("libcst", reason="the patch extra is not installed")
 
-from patchset_trees import UPSTREAM, make_series, make_source, make_upstream, write_tree
+from patchset_trees import UPSTREAM, make_maker, make_series, make_source, make_upstream, write_tree
 
 from colossalai_fork.overlay.table import Replacement
-from colossalai_fork.patchset import stack
-from colossalai_fork.patchset.carry import carry, carry_module, check_table, imported_new_modules
 from colossalai_fork.patchset.errors import DriftError, PatchError
-from colossalai_fork.patchset.graft import graft
-from colossalai_fork.patchset.known import CHANGED, OURS, READY, survey
+from colossalai_fork.patchset.finding import CHANGED, OURS, READY
+from colossalai_fork.patchset.functions.carry import carry, carry_module, check_table, imported_new_modules
+from colossalai_fork.patchset.functions.graft import graft
+from colossalai_fork.patchset.functions.known import survey
 from colossalai_fork.patchset.tree import Tree
 
 
@@ -146,11 +146,32 @@ def test_new_modules_speak_of_upstream(source):
 
 def test_new_modules_are_found_through_each_other(source, root):
     restore = "from colossalai.checkpoint_io.restore import restore\n"
-    text = {"colossalai.booster.plugin": restore}
-    assert sorted(imported_new_modules(source, text)) == [
-        "colossalai_fork.checkpoint_io.errors",
-        "colossalai_fork.checkpoint_io.restore",
+    assert sorted(imported_new_modules(source, [("colossalai.booster.plugin", restore)])) == [
+        "colossalai/checkpoint_io/errors.py",
+        "colossalai/checkpoint_io/restore.py",
     ]
+
+
+def test_modules_of_a_subpackage_come_with_their_packages(source, root, series):
+    package = source.root / "colossalai_fork/checkpoint_io"
+    write_tree(
+        package,
+        {
+            "parts/__init__.py": '"""Parts."""\n',
+            "parts/files/__init__.py": "from .reading import read\n",
+            "parts/files/reading.py": "from ..words import word\n\n\ndef read():\n    return word\n",
+            "parts/words.py": 'word = "word"\n',
+        },
+    )
+    change_fork(source, "restore.py", "from .errors import", "from .parts.files import read\nfrom .errors import")
+    change_fork(source, "restore.py", "optimizer.state = {}", "optimizer.state = {1: read()}")
+    maker = make_maker(source, series)
+    folder = "colossalai/checkpoint_io"
+    parts = [f"{folder}/parts/{name}.py" for name in ("__init__", "files/__init__", "files/reading", "words")]
+    assert sorted(maker.brings(series.patches[0])) == [f"{folder}/errors.py", *parts, f"{folder}/restore.py"]
+    assert set(parts) <= maker.write(series.patches[0], root)
+    assert "from colossalai.checkpoint_io.parts.words import word" in (root / parts[2]).read_text()
+    assert "from colossalai.checkpoint_io.parts.files import read" in (root / folder / "restore.py").read_text()
 
 
 @pytest.mark.parametrize(
@@ -286,14 +307,14 @@ def test_our_name_may_differ(source, root):
 
 def test_a_patch_writes_functions_new_modules_and_tests_and_takes_out_what_it_leaves_without_use(source, root, series):
     general, plugin = series.patches
-    assert stack.write(general, source, root) == [
+    maker = make_maker(source, series)
+    assert maker.write(general, root) == {
         "colossalai/checkpoint_io/errors.py",
         "colossalai/checkpoint_io/general.py",
         "colossalai/checkpoint_io/restore.py",
-        "tests/test_checkpoint_io/test_general_loading.py",
-    ]
+    }
     assert "def finish_loading" in (root / "colossalai/checkpoint_io/utils.py").read_text()
-    assert stack.write(plugin, source, root) == ["colossalai/booster/plugin.py", "colossalai/checkpoint_io/utils.py"]
+    assert maker.write(plugin, root) == {"colossalai/booster/plugin.py", "colossalai/checkpoint_io/utils.py"}
     utils = (root / "colossalai/checkpoint_io/utils.py").read_text()
     upstream = textwrap.dedent(UPSTREAM["colossalai/checkpoint_io/utils.py"])
     assert utils == upstream[: upstream.index("\n\ndef finish_loading")]
@@ -301,15 +322,15 @@ def test_a_patch_writes_functions_new_modules_and_tests_and_takes_out_what_it_le
 
 def test_what_is_still_used_is_not_taken_out(source, root, series):
     (root / "colossalai/user.py").write_text("from .checkpoint_io import utils\n\nutils.finish_loading(None)\n")
-    stack.write(series.patches[0], source, root)
+    make_maker(source, series).write(series.patches[0], root)
     with pytest.raises(PatchError, match="finish_loading of .* cannot go: colossalai/user.py still uses it"):
-        stack.write(series.patches[1], source, root)
+        make_maker(source, series).write(series.patches[1], root)
 
 
 def test_a_file_that_would_be_overwritten_is_refused(source, root, series):
     write_tree(root, {"colossalai/checkpoint_io/restore.py": "def restore(): pass\n"})
     with pytest.raises(DriftError, match="checkpoint_io/restore.py exists already"):
-        stack.write(series.patches[0], source, root)
+        make_maker(source, series).write(series.patches[0], root)
 
 
 @pytest.mark.parametrize(
@@ -325,14 +346,14 @@ def test_a_file_that_would_be_overwritten_is_refused(source, root, series):
 def test_what_upstreams_oldest_python_lacks_is_refused(statement, source, root, series):
     change_fork(source, "restore.py", "    optimizer.state = {}", f"    {statement}")
     with pytest.raises(PatchError, match="restore.py would not be valid for Python 3.8"):
-        stack.write(series.patches[0], source, root)
+        make_maker(source, series).write(series.patches[0], root)
 
 
 def test_nothing_is_written_when_a_function_is_unknown(source, root, series):
     file = root / "colossalai/checkpoint_io/general.py"
     file.write_text(file.read_text().replace("for shard in load_shards(index):", "for shard in load_shards(index, 2):"))
     with pytest.raises(DriftError) as refusal:
-        stack.write(series.patches[0], source, root)
+        make_maker(source, series).write(series.patches[0], root)
     assert "GeneralIO.load is not as known" in str(refusal.value)
     assert "load_shards(index, 2)" in str(refusal.value)
     assert not (root / "colossalai/checkpoint_io/restore.py").exists()

@@ -4,9 +4,9 @@ pytest.importorskip("libcst", reason="the patch extra is not installed")
 
 from patchset_trees import make_upstream
 
-from colossalai_fork.patchset import imports, names
 from colossalai_fork.patchset.errors import PatchError
-from colossalai_fork.patchset.modules import Origins, absolute, as_written_in, imported_from, module_of
+from colossalai_fork.patchset.text import imports, names
+from colossalai_fork.patchset.text.modules import Origins, absolute, as_written_in, imported_from, module_of
 
 
 def test_names_that_a_function_takes_from_its_module():

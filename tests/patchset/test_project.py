@@ -1,23 +1,50 @@
 """The project's own series against the sources of the installed ColossalAI."""
 
 import ast
-import dataclasses
+import functools
 import importlib.util
+import os
 import pathlib
 import shutil
+import subprocess
+import sys
 
 import pytest
 
 pytest.importorskip("libcst", reason="the patch extra is not installed")
 
-import colossalai_fork
 from colossalai_fork.overlay import fingerprint
-from colossalai_fork.patchset import leftovers, project, stack
-from colossalai_fork.patchset.carry import check_table
+from colossalai_fork.patchset import project, stack
 from colossalai_fork.patchset.check import check
-from colossalai_fork.patchset.errors import DriftError
-from colossalai_fork.patchset.export import export, format_patch, sizes
-from colossalai_fork.patchset.tree import FALLBACK_IDENTITY, Tree, git
+from colossalai_fork.patchset.export import format_patch, pull_request, sizes
+from colossalai_fork.patchset.finding import CHANGED
+from colossalai_fork.patchset.functions.carry import check_table
+from colossalai_fork.patchset.functions.known import survey
+from colossalai_fork.patchset.text import leftovers
+from colossalai_fork.patchset.tree import NOBODY, Tree, git
+
+SERIES = {name: project.series(name) for name in project.NAMES}
+
+REPRODUCTION = """
+import tempfile
+import torch
+from colossalai.checkpoint_io import GeneralCheckpointIO
+
+def optimizer_with_gradient():
+    param = torch.nn.Parameter(torch.tensor([1.0]))
+    param.grad = torch.tensor([1.0])
+    return param, torch.optim.SGD([param], lr=0.1, momentum=0.9)
+
+_, never_stepped = optimizer_with_gradient()
+param, trained = optimizer_with_gradient()
+trained.state[param]["momentum_buffer"] = torch.tensor([1.0])
+with tempfile.TemporaryDirectory() as directory:
+    GeneralCheckpointIO().save_optimizer(never_stepped, directory, shard=True)
+    GeneralCheckpointIO().load_optimizer(trained, directory)
+print(dict(trained.state[param]) if param in trained.state else {})
+trained.step()
+print(round(param.item(), 4))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -30,12 +57,22 @@ def sources(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def built(sources, tmp_path_factory):
-    """The series' commits in a scratch repository."""
-    series = project.series()
-    scratch = tmp_path_factory.mktemp("commits")
-    root, commits = stack.build(series, project.source(), Tree(sources), scratch, FALLBACK_IDENTITY, series.date)
-    return root, commits
+def stacks(sources, tmp_path_factory):
+    """The commits of each series in a scratch repository, made when they are asked for."""
+
+    @functools.lru_cache(maxsize=None)
+    def make(name):
+        scratch = tmp_path_factory.mktemp(f"{name}-commits")
+        return stack.build(SERIES[name], project.maker(SERIES[name]), Tree(sources), scratch, NOBODY)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def built(stacks):
+    """The contract series."""
+    found = stacks("contract")
+    return found.root, found.commits
 
 
 def code_lines(text):
@@ -56,41 +93,93 @@ def _continued(tree):
     }
 
 
-def test_the_series_fits_the_installed_release(sources):
-    report = check(project.series(), project.source(), Tree(sources))
+@pytest.mark.parametrize("name", project.NAMES)
+def test_the_series_fits_the_installed_release(name, sources):
+    report = check(SERIES[name], project.maker(SERIES[name]), Tree(sources))
     assert report.fits and not report.fixed, report.text
 
 
 def test_the_table_can_be_carried_upstream():
-    source, series = project.source(), project.series()
-    series.check_rows(source.rows)
+    source, series = project.source(), SERIES["contract"]
     check_table(source)
-    assert {patch.name for patch in series.patches} == {row.patch for row in source.rows}
+    assert {row.patch for row in source.rows} <= {patch.name for patch in series.patches}
 
 
-def test_every_contract_belongs_to_a_patch():
-    suite = pathlib.Path(colossalai_fork.__file__).parent / "gate" / "suite"
-    listed = sorted(name for patch in project.series().patches for name in patch.contract)
-    # The CUDA cases need a GPU; `tox run -e cuda` is for a machine that has one.
-    assert listed == sorted(
-        f"suite/{file.name}" for file in suite.glob("test_*.py") if not file.name.startswith("test_cuda")
-    )
-
-
-def test_every_patch_carries_functions_and_tests(built):
-    root, commits = built
-    assert [commit.patch.name for commit in commits] == [patch.name for patch in project.series().patches]
+@pytest.mark.parametrize("name", project.NAMES)
+def test_every_patch_carries_code_and_tests(name, stacks):
+    commits = stacks(name).commits
+    assert [commit.patch.name for commit in commits] == [patch.name for patch in SERIES[name].patches]
     for commit in commits:
-        size = sizes(root, commit)
-        assert size["existing"] != (0, 0) and size["tests"][0] > 0, commit.patch.name
-        assert all(name in commit.files for name in commit.patch.tests)
-        assert "colossalai_fork" not in format_patch(root, commit)
+        size = sizes(stacks(name).root, commit)
+        assert (size["existing"], size["new"]) != ((0, 0), (0, 0)) and size["tests"][0] > 0, commit.patch.name
+        assert all(file in commit.files for file in commit.patch.tests)
+        assert "colossalai_fork" not in format_patch(stacks(name).root, commit)
 
 
-def test_the_patched_tree_has_them_all(built):
-    root, _ = built
-    report = check(project.series(), project.source(), Tree(root))
+def test_patches_of_the_fix_series_are_small(stacks):
+    changed = {}
+    for commit in stacks("fix").commits:
+        size = sizes(stacks("fix").root, commit)
+        assert size["new"] == (0, 0)
+        changed[commit.patch.name] = sum(size["existing"])
+    assert changed.pop("reset-general") <= 20
+    assert max(changed.values()) <= 80, changed
+
+
+def test_the_first_fix_alone_closes_the_report(sources, tmp_path):
+    series = SERIES["fix"]
+    author, first = NOBODY, series.patches[0].name
+    alone = stack.build(series, project.maker(series), Tree(sources), tmp_path / "first", author, only=first)
+    assert [commit.patch.name for commit in alone.commits] == [first]
+    for root, printed in ((sources, "{'momentum_buffer': tensor([1.])}\n0.81\n"), (alone.root, "{}\n0.9\n")):
+        command = [sys.executable, "-W", "ignore", "-c", REPRODUCTION]
+        done = subprocess.run(command, cwd=root, env={**os.environ, "PYTHONPATH": str(root)}, capture_output=True)
+        assert done.stdout.decode() == printed, done.stderr.decode()
+
+
+@pytest.mark.parametrize("name", project.NAMES)
+def test_the_patched_tree_has_them_all(name, stacks):
+    report = check(SERIES[name], project.maker(SERIES[name]), Tree(stacks(name).root))
     assert report.fixed, report.text
+
+
+def test_the_contract_series_goes_on_top_of_any_prefix_of_the_fix_series(stacks, tmp_path):
+    series, fixed = SERIES["contract"], stacks("fix")
+    maker = project.maker(series)
+    for number, commit in enumerate(fixed.commits, 1):
+        tree = tmp_path / f"{number}"
+        git(fixed.root, "worktree", "add", "--quiet", "--detach", str(tree), commit.id)
+        states = stack.look(series, maker, tree)
+        assert not [change for state in states for change in state.changes], commit.patch.name
+        assert not any(state.is_in for state in states)
+    made = stack.build(series, maker, Tree(tree), tmp_path / "contract", NOBODY)
+    assert [each.patch.name for each in made.commits] == [patch.name for patch in series.patches]
+    report = check(SERIES["fix"], project.maker(SERIES["fix"]), Tree(made.root))
+    assert report.fits, report.text
+
+
+@pytest.mark.parametrize("name", project.NAMES)
+def test_the_measured_points_are_those_of_the_series(name):
+    series = SERIES[name]
+    assert set(series.points.measured) <= {"", *(patch.name for patch in series.patches)}
+    for patch in series.patches:
+        measured = series.points.measured.get(patch.name, {})
+        assert {each.replace("CheckpointIO", "") for each in measured} <= set(patch.classes), patch.name
+        before = {each: series.points.before(patch.name, each) for each in measured}
+        for each, points in measured.items():
+            lost = {point for point, (held, _) in points.items() if held < before[each].get(point, [0])[0]}
+            assert not lost, f"{patch.name} loses cases of {each}: points {lost}"
+
+
+@pytest.mark.parametrize("name", project.NAMES)
+def test_the_texts_are_short_and_tick_nothing_for_people(name, stacks):
+    for commit in stacks(name).commits:
+        text = pull_request(SERIES[name], stacks(name).root, commit)
+        ticked = [line for line in text.splitlines() if line.startswith("- [x]")]
+        assert not any(word in line for line in ticked for word in ("I ", "installed", "Tags")), ticked
+        assert len(commit.patch.title) <= 72
+        assert all(len(line) <= 72 for line in commit.patch.message.splitlines()), commit.patch.name
+        assert len(commit.patch.request.splitlines()) <= 35
 
 
 def test_the_loaders_get_shorter_with_what_is_added_counted(built):
@@ -122,11 +211,7 @@ def test_a_change_in_any_replaced_function_is_noticed(row, sources, tmp_path):
     last = found.text.rstrip("\n").splitlines()[-1]
     new_line = last[: len(last) - len(last.lstrip())] + "changed_by_upstream = True"
     (root / row.file).write_text(text.replace(found.text, found.text.rstrip("\n") + "\n" + new_line + "\n"))
-    # Looking at this row alone takes a thirtieth of the time.
-    source = dataclasses.replace(project.source(), rows=[row])
-    report = check(project.series(), source, Tree(root))
-    assert not report.fits
-    assert f"{row.file}:{found.first_line}: {row.name} is not as known" in report.text
-    assert f"+{new_line}" in report.text
-    with pytest.raises(DriftError, match="changed_by_upstream"):
-        export(project.series(), source, Tree(root), tmp_path / "out")
+    (finding,) = survey(project.source(), Tree(root), [row])
+    assert finding.verdict == CHANGED
+    assert f"{row.file}:{found.first_line}: {row.name} is not as known" in finding.change
+    assert f"+{new_line}" in finding.change

@@ -4,8 +4,8 @@ import pytest
 
 libcst = pytest.importorskip("libcst", reason="the patch extra is not installed")
 
-from colossalai_fork.patchset import transplant
 from colossalai_fork.patchset.errors import PatchError
+from colossalai_fork.patchset.text import transplant
 
 UPSTREAM = '''\
 # -*- coding: utf-8 -*-

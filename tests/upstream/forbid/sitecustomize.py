@@ -1,14 +1,14 @@
 """Python imports this at start-up when its directory is on the path: ColossalAI must do without the fork.
 
 Nobody gets the fork's checkpoint code or its overlay, and ColossalAI gets nothing of the fork at all. What is left for
-the tests is the kit that holds the contract.
+the tests is the kit that holds the contract, and the command that runs it.
 """
 
 import builtins
 import importlib.abc
 import sys
 
-ALLOWED = ("colossalai_fork", "colossalai_fork.gate")
+ALLOWED = ("colossalai_fork", "colossalai_fork.__main__", "colossalai_fork.cli", "colossalai_fork.gate")
 
 
 class ForkIsForbidden(ImportError):
@@ -26,7 +26,7 @@ def refuse(name, importer):
         return
     if importer.partition(".")[0] == "colossalai":
         raise ForkIsForbidden(f"{importer} imports {name}")
-    if name not in ALLOWED and not name.startswith("colossalai_fork.gate."):
+    if name not in ALLOWED and not name.startswith(("colossalai_fork.cli.", "colossalai_fork.gate.")):
         raise ForkIsForbidden(f"{importer} imports {name}, which is switched off")
 
 
