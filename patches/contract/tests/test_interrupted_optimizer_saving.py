@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn as nn
-from torch.optim import Adam
-
 from colossalai.checkpoint_io import GeneralCheckpointIO
+from torch.optim import Adam
 
 INDEX = "pytorch_optim.bin.index.json"
 

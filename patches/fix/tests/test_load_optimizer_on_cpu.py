@@ -1,10 +1,9 @@
 import pytest
 import torch
-from torch.optim import Adam
-
 from colossalai.accelerator import CpuAccelerator, get_accelerator
 from colossalai.checkpoint_io import GeneralCheckpointIO
 from colossalai.testing import check_state_dict_equal
+from torch.optim import Adam
 
 
 def build(steps):

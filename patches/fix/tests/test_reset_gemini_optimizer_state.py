@@ -2,17 +2,16 @@ from copy import deepcopy
 from types import SimpleNamespace
 from unittest import mock
 
+import colossalai
 import pytest
 import torch
-from torch.optim import SGD, Adam
-from utils import shared_tempdir
-
-import colossalai
 from colossalai.accelerator import CpuAccelerator
 from colossalai.booster.plugin.gemini_plugin import GeminiCheckpointIO
 from colossalai.checkpoint_io import GeneralCheckpointIO
 from colossalai.testing import parameterize, rerun_if_address_is_in_use, spawn
 from colossalai.zero.gemini.gemini_optimizer import GeminiOptimizer
+from torch.optim import SGD, Adam
+from utils import shared_tempdir
 
 # These tests need no accelerator.
 

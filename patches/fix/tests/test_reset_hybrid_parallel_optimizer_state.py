@@ -2,16 +2,15 @@ from copy import deepcopy
 from pathlib import Path
 from types import SimpleNamespace
 
+import colossalai
 import pytest
 import torch
 import torch.distributed as dist
-from torch.optim import Adam
-from utils import shared_tempdir
-
-import colossalai
 from colossalai.booster.plugin.hybrid_parallel_plugin import HybridParallelNaiveOptimizer, get_param_info
 from colossalai.checkpoint_io import HybridParallelCheckpointIO
 from colossalai.testing import check_state_dict_equal, parameterize, rerun_if_address_is_in_use, spawn
+from torch.optim import Adam
+from utils import shared_tempdir
 
 # These tests need no accelerator.
 

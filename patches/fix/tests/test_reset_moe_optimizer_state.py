@@ -1,15 +1,14 @@
+import colossalai
 import pytest
 import torch
 import torch.distributed as dist
-from torch.optim import Adam
-from utils import shared_tempdir
-
-import colossalai
 from colossalai.booster.plugin.hybrid_parallel_plugin import get_param_info
 from colossalai.checkpoint_io import MoECheckpointIO
 from colossalai.interface import OptimizerWrapper
 from colossalai.tensor.moe_tensor.api import set_moe_tensor_ep_group
 from colossalai.testing import check_state_dict_equal, parameterize, rerun_if_address_is_in_use, spawn
+from torch.optim import Adam
+from utils import shared_tempdir
 
 # These tests need no accelerator.
 

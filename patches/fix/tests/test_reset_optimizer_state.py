@@ -2,12 +2,9 @@ import os
 from copy import deepcopy
 from pathlib import Path
 
+import colossalai
 import pytest
 import torch
-from torch.optim import SGD, Adam
-from utils import shared_tempdir
-
-import colossalai
 from colossalai.accelerator import CpuAccelerator
 from colossalai.booster.plugin.low_level_zero_plugin import LowLevelZeroCheckpointIO
 from colossalai.booster.plugin.torch_ddp_plugin import TorchDDPCheckpointIO
@@ -15,6 +12,8 @@ from colossalai.checkpoint_io import GeneralCheckpointIO
 from colossalai.interface import OptimizerWrapper
 from colossalai.testing import check_state_dict_equal, rerun_if_address_is_in_use, spawn
 from colossalai.zero.low_level import LowLevelZeroOptimizer
+from torch.optim import SGD, Adam
+from utils import shared_tempdir
 
 # These tests need no accelerator.
 

@@ -1,14 +1,13 @@
+import colossalai
 import pytest
 import torch
 import torch.distributed as dist
-from torch.optim import SGD, Adam
-from utils import shared_tempdir
-
-import colossalai
 from colossalai.booster.plugin.low_level_zero_plugin import LowLevelZeroCheckpointIO
 from colossalai.checkpoint_io import CheckpointIndexFile
 from colossalai.testing import parameterize, rerun_if_address_is_in_use, spawn
 from colossalai.zero.low_level import LowLevelZeroOptimizer
+from torch.optim import SGD, Adam
+from utils import shared_tempdir
 
 # These tests need no accelerator.
 
