@@ -124,7 +124,9 @@ def size_line(size):
 
 def _needs(series, patch):
     if patch.needs is None and patch.number > 1:
-        return f"Builds on the {patch.number - 1} patches before it." if patch.number > 2 else "Builds on the first patch."
+        return (
+            f"Builds on the {patch.number - 1} patches before it." if patch.number > 2 else "Builds on the first patch."
+        )
     titles = [each.title for each in series.patches if each.name in series.needed(patch.name) and each is not patch]
     return "Needs " + " and ".join(f"`{title}`" for title in titles) + "." if titles else "Stands alone."
 
