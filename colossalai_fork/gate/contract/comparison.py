@@ -56,21 +56,22 @@ def look_at(optimizer):
     return {"state": state, "other state": others, "groups": groups, "defaults": frozen(dict(optimizer.defaults))}
 
 
-def differences(expected, found, where=""):
+def differences(expected, found, where="", most=MOST_DIFFERENCES):
     """Compare two values bit by bit.
 
     Args:
         expected (object): what should be there.
         found (object): what is there.
         where (str): what to call the place.
+        most (int): how many differences to tell.
 
     Returns:
-        List[str]: one line for each difference, at most a handful.
+        List[str]: one line for each difference, and how many more there are.
     """
     lines = []
     _compare(expected, found, where, lines)
-    if len(lines) > MOST_DIFFERENCES:
-        lines[MOST_DIFFERENCES:] = [f"… and {len(lines) - MOST_DIFFERENCES} more"]
+    if len(lines) > most:
+        lines[most:] = [f"… and {len(lines) - most} more"]
     return lines
 
 
