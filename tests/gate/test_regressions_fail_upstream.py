@@ -1,31 +1,27 @@
-"""The contract's regression tests fail on unmodified ColossalAI, and what does not fail there says why.
+"""The contract's regression tests fail on unmodified ColossalAI; unmodified.json lists the cases that hold there.
 
 These are the same cases as in colossalai_fork/gate/suite, run with the overlay off and judged the other way round. A regression
-test that passes on unmodified ColossalAI would guard nothing; a case that is said to be a guard must hold there.
+test that passes on unmodified ColossalAI would guard nothing.
 """
 
-from unmodified import needs_unmodified_colossalai
+from unmodified import Unmodified, needs_unmodified_colossalai
 
 from colossalai_fork.gate.configurations import GeneralContract, LowLevelZeroContract, TorchDDPContract
 
 pytestmark = needs_unmodified_colossalai
 
 
-class TestGeneral(GeneralContract):
+class TestGeneral(Unmodified, GeneralContract):
     """GeneralCheckpointIO, one process."""
 
-    overlay, faults_expected = False, True
 
-
-class TestTorchDDP(TorchDDPContract):
+class TestTorchDDP(Unmodified, TorchDDPContract):
     """TorchDDPCheckpointIO, two processes."""
 
-    overlay, faults_expected = False, True
     world_size = 2
 
 
-class TestZero(LowLevelZeroContract):
+class TestZero(Unmodified, LowLevelZeroContract):
     """LowLevelZeroCheckpointIO, two processes."""
 
-    overlay, faults_expected = False, True
     world_size = 2

@@ -10,7 +10,6 @@ import torch
 from ..contract.base import case
 from ..contract.cases.gemini import GeminiCases
 from ..contract.comparison import differences, frozen, look_at, twin_of
-from ..contract.other_guards import guarded_by
 from ..contract.subjects import Subject, Weights
 from .boosted import BoosterContract
 
@@ -120,28 +119,12 @@ class GeminiContract(GeminiCases, BoosterContract):
     cuts = True
     whole_tensors = False
     whole_optimizers = False
-    upstream_one_file_is_native = False
-    replaces_entries = False
-    upstream_counts_groups = False
     linear_in_parameters = False
     whole_state_dict = {"only_rank_0": False}
     gathered = False
     master_weights = True
     options = {}
     crossing = False
-
-    test_no_accelerator_is_asked_for = guarded_by(
-        BoosterContract.test_no_accelerator_is_asked_for, "Gemini's loader asks for none"
-    )
-    test_nothing_of_an_earlier_save_is_left = guarded_by(
-        BoosterContract.test_nothing_of_an_earlier_save_is_left, "old shards are removed"
-    )
-    test_group_keys_that_older_torch_did_not_save = guarded_by(
-        BoosterContract.test_group_keys_that_older_torch_did_not_save, "ColossalAI's Adam does without all of them"
-    )
-    # No other loader takes a group file without looking at its type.
-    test_damaged_group_file = guarded_by(BoosterContract.test_damaged_group_file, None)
-    test_groups_with_another_content = guarded_by(BoosterContract.test_groups_with_another_content, None)
 
     def recipe(self, **changes):
         return super().recipe(**{"optimizer": "HybridAdam", **changes})
@@ -305,7 +288,7 @@ class GeminiContract(GeminiCases, BoosterContract):
         held, found = look_at(source.inner)["state"], look_at(self.native_twin(source, saved))["state"]
         return differences(held, found, "what was saved: ")
 
-    @case(1, rows=(25,), guard="upstream gathers whole tensors")
+    @case(1, rows=(25,))
     def test_files_hold_whole_tensors(self):
         source = self.trained(1)
         path = self.save(source)

@@ -36,19 +36,6 @@ def without(*kinds):
     return decorate
 
 
-def nothing_is_gathered(contract, arguments):
-    """Unmodified ColossalAI saves what torch's Adafactor has as it is, and truncates what its own has.
-
-    Args:
-        contract (ContractBase): the configuration.
-        arguments (dict): arguments of the case.
-
-    Returns:
-        Optional[str]: the reason.
-    """
-    return "nothing has to be gathered" if contract.whole_tensors and arguments["name"] == "Adafactor" else None
-
-
 class HybridParallelContract(UnmodifiedFilesCases, BoosterContract):
     """HybridParallelCheckpointIO: weights are dealt to pipeline stages, cut by tensor parallelism, and sliced by ZeRO.
 
@@ -63,8 +50,6 @@ class HybridParallelContract(UnmodifiedFilesCases, BoosterContract):
 
     class_under_test = "HybridParallelCheckpointIO"
     by_position = False
-    upstream_one_file_is_native = False
-    upstream_counts_groups = False
     tensor_parallel = 1
     stages = 1
     zero = 0
@@ -287,7 +272,7 @@ class HybridParallelContract(UnmodifiedFilesCases, BoosterContract):
         files.states[number]["exp_avg"] = torch.ones(99)
         return files.write(os.path.join(self.directory, f"of-rank-{self.rank}")), [(99,)]
 
-    @case(1, rows=(21,), guard="old shards are removed")
+    @case(1, rows=(21,))
     def test_nothing_of_an_earlier_save_is_left(self):
         self.require(self.removes_shards, "the class leaves shards of earlier saves, which its index does not name")
         source = self.trained(1)
@@ -303,7 +288,7 @@ class HybridParallelContract(UnmodifiedFilesCases, BoosterContract):
         self.verdict(problems + left)
 
     @pytest.mark.parametrize("name", ["RowsAndColumns", "Adafactor"])
-    @case(1, rows=(25,), guard=nothing_is_gathered)
+    @case(1, rows=(25,))
     def test_saved_by_an_optimizer_of_rows_and_columns(self, name):
         self.require(not self.zero, "ZeRO flattens the weights, which have no rows and columns then")
         self.require(name != "Adafactor" or hasattr(torch.optim, name), "this torch has no such optimizer")
@@ -324,7 +309,7 @@ class HybridParallelContract(UnmodifiedFilesCases, BoosterContract):
         told = isinstance(error, ValueError) and "odd" in str(error)
         self.verdict([] if told else [f"state of another shape than the weight's part was put together: {error!r}"])
 
-    @case(1, rows=(25,), guard="upstream gathers whole tensors")
+    @case(1, rows=(25,))
     def test_files_hold_whole_tensors(self):
         source = self.trained(1)
         path = self.save(source)

@@ -6,7 +6,6 @@ import torch
 from ..contract.base import case
 from ..contract.cases.own_files import SIZES
 from ..contract.cases.state_dicts import StateDictCases
-from ..contract.other_guards import guarded_by
 from .boosted import SCALARS, BoosterContract
 
 
@@ -24,10 +23,6 @@ class LowLevelZeroContract(StateDictCases, BoosterContract):
     by_position = False
     cuts = True
     whole_optimizers = False
-    test_saving_makes_no_state = guarded_by(
-        BoosterContract.test_saving_makes_no_state,
-        lambda arguments: "state is saved as it is" if arguments["shards"] == "one file" else None,
-    )
     stage = 1
     precision = "bf16"
     offload = False

@@ -7,9 +7,7 @@ import torch
 
 from ..contract.base import case
 from ..contract.cases.torch_fsdp import FlatParameterCases
-from ..contract.checkpoint_files import is_safetensors, is_sharded
 from ..contract.fsdp_units import Unit, Units, Wrapping
-from ..contract.other_guards import guarded_by
 from ..contract.subjects import Subject, make_optimizer
 from .boosted import BoosterContract
 
@@ -40,6 +38,7 @@ class TorchFSDPContract(FlatParameterCases, BoosterContract):
     keeps_names = False
     linear_in_parameters = False
     strategy = "FULL_SHARD"
+    hangs = ("test_integer_step", "test_one_rank_fails", "test_one_rank_lacks_a_file", "test_text_stays_text")
 
     def plugin(self):
         from colossalai.booster.plugin import TorchFSDPPlugin
@@ -176,7 +175,7 @@ class TorchFSDPContract(FlatParameterCases, BoosterContract):
         length = -(-value.numel() // self.world_size)
         return value.reshape(-1)[length * self.rank : length * (self.rank + 1)].clone()
 
-    @case(6, guard="unmodified ColossalAI reads everything too")
+    @case(6)
     def test_reads_its_own_part_only(self):
         self.require(False, "FSDP makes its flat slices from whole tensors, so every rank reads all of them")
 
@@ -184,54 +183,3 @@ class TorchFSDPContract(FlatParameterCases, BoosterContract):
         # What is in memory at a time is a few flat parameters, however many a shard holds.
         recipe, total, per_flat_parameter = super()._large(4 * shards, elements // 4)
         return recipe, total, 4 * per_flat_parameter
-
-
-REPLACES = "FSDP does the replacing, and leaves that to torch"
-
-#: Why unmodified ColossalAI holds in the cases where that is not as with the other classes.
-GUARDS = {
-    "test_damaged_group_file": None,
-    "test_empty_checkpoint_leaves_no_state": REPLACES,
-    "test_file_of_adam_into_adamw": REPLACES,
-    "test_frozen_parameter": REPLACES,
-    "test_group_keys_that_older_torch_did_not_save": REPLACES,
-    "test_group_without_parameters": REPLACES,
-    "test_groups_with_another_content": None,
-    "test_hook_that_changes_the_state_dict": REPLACES,
-    "test_hooks_fire_once": REPLACES,
-    "test_ids_are_labels": None,
-    "test_index_decides_over_files_of_an_earlier_save": REPLACES,
-    "test_index_file_instead_of_directory": REPLACES,
-    "test_integer_step": lambda arguments: REPLACES if is_sharded(arguments["layout"]) else None,
-    "test_key_of_a_parameter_without_saved_state_is_gone": REPLACES,
-    "test_key_that_was_not_saved_is_gone": REPLACES,
-    "test_linked_files": REPLACES,
-    "test_loading_never_trains": "FSDP refuses too, or replaces",
-    "test_loading_of_a_subclass": REPLACES,
-    "test_module_that_fsdp_ignores": REPLACES,
-    "test_moments_in_another_precision": REPLACES,
-    "test_no_accelerator_is_asked_for": "the loader asks for none",
-    "test_no_pinned_memory_is_asked_for": "the loader asks for none",
-    "test_no_post_hook_after_a_refusal": "FSDP refuses before torch loads",
-    "test_nothing_of_an_earlier_save_is_left": "old shards are removed",
-    "test_one_load_after_another": REPLACES,
-    "test_one_rank_fails": None,
-    "test_one_rank_lacks_a_file": None,
-    "test_only_adapters_have_state": REPLACES,
-    "test_optimizers_with_other_state": REPLACES,
-    "test_original_parameters_are_kept": REPLACES,
-    "test_parameter_without_saved_state_has_none": REPLACES,
-    "test_parameters_of_half_precision": REPLACES,
-    "test_read_into_host_memory_first": REPLACES,
-    "test_saved_before_the_first_step": REPLACES,
-    "test_saved_by_another_optimizer": lambda arguments: None if arguments["name"] == "EveryKindOfState" else REPLACES,
-    "test_saved_empty_entry": lambda arguments: REPLACES if is_safetensors(arguments["layout"]) else None,
-    "test_saved_with_an_unused_layer": REPLACES,
-    "test_scalar_state": REPLACES,
-    "test_settings_for_saving_do_not_count": REPLACES,
-    "test_text_stays_text": None,
-}
-#: Those in which unmodified ColossalAI waits for a rank that does not come.
-HANGS = ("test_integer_step", "test_one_rank_fails", "test_one_rank_lacks_a_file", "test_text_stays_text")
-for _name, _reason in GUARDS.items():
-    setattr(TorchFSDPContract, _name, guarded_by(getattr(TorchFSDPContract, _name), _reason, _name in HANGS))

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import inspect
 import types
-from typing import Any, Callable, Optional, Tuple
+from typing import Callable, Tuple
 
 import pytest
 
@@ -22,8 +22,6 @@ class Case:
     Attributes:
         points (Tuple[int, ...]): the points of the contract that it checks.
         rows (Tuple[int, ...]): the rows of the catalogue of known faults that it reproduces.
-        guard (Optional[Callable]): given the contract and the arguments, why unmodified ColossalAI holds here; None
-            or a result of None says that it does not, which makes the case a regression test.
         deadline (float): seconds that it may take.
         hangs (bool): whether unmodified ColossalAI is known to hang, so that nobody need wait long to see it.
         layouts (Callable[[str], bool]): the layouts in which it means something, of those that the class loads.
@@ -31,7 +29,6 @@ class Case:
 
     points: Tuple[int, ...]
     rows: Tuple[int, ...]
-    guard: Optional[Callable[[Any, dict], Optional[str]]]
     deadline: float
     hangs: bool
     layouts: Callable[[str], bool]
@@ -49,13 +46,12 @@ def any_layout(layout):
     return True
 
 
-def case(*points, rows=(), guard=None, deadline=60.0, hangs=False, layouts=any_layout):
+def case(*points, rows=(), deadline=60.0, hangs=False, layouts=any_layout):
     """Make a method a contract case: called by pytest, it runs on every rank of the class's worker processes.
 
     Args:
         points (int): the points of the contract that it checks.
         rows (Tuple[int, ...]): see :class:`Case`.
-        guard (Union[None, str, Callable]): see :class:`Case`; a text holds for all arguments.
         deadline (float): see :class:`Case`.
         hangs (bool): see :class:`Case`.
         layouts (Callable[[str], bool]): see :class:`Case`.
@@ -63,7 +59,6 @@ def case(*points, rows=(), guard=None, deadline=60.0, hangs=False, layouts=any_l
     Returns:
         Callable: the decorator.
     """
-    because = (lambda contract, arguments: guard) if isinstance(guard, str) else guard
 
     def decorate(method):
         @functools.wraps(method)
@@ -71,7 +66,7 @@ def case(*points, rows=(), guard=None, deadline=60.0, hangs=False, layouts=any_l
             self.run_in_workers(method.__name__, arguments)
 
         run_in_workers.run_here = method
-        run_in_workers.case = Case(points, tuple(rows), because, deadline, hangs, layouts)
+        run_in_workers.case = Case(points, tuple(rows), deadline, hangs, layouts)
         return run_in_workers
 
     return decorate
@@ -90,7 +85,9 @@ class ContractBase(Checks):
         class_under_test (str): name for reports.
         overlay (Optional[bool]): whether the overlay is applied in the workers; None leaves it to the option.
         thorough (bool): whether every case runs with all its arguments here even if that is not asked for.
-        faults_expected (bool): judge unmodified ColossalAI: regression tests must fail and guards must hold.
+        hangs (Collection[str]): cases in which unmodified ColossalAI is known to hang with this class, beside those that
+            say so themselves.
+        seconds_for_a_hang (float): the deadline of such a case without the overlay.
         device (str): "cpu" or "cuda".
         distributed (bool): whether the ranks load together, and therefore agree.
         fires_hooks (bool): whether load hooks of the torch optimizer fire.
@@ -99,9 +96,6 @@ class ContractBase(Checks):
         whole_tensors (bool): whether what a rank has of a parameter's state it has whole.
         whole_optimizers (bool): whether optimizers can be used whose state is not elementwise (LBFGS, Adafactor) or
             made before the plugin replaces the parameters (Adagrad).
-        upstream_one_file_is_native (bool): whether unmodified ColossalAI loads a checkpoint of one file natively.
-        replaces_entries (bool): whether unmodified ColossalAI replaces what a parameter has by what it is saved with.
-        upstream_counts_groups (bool): whether unmodified ColossalAI compares saved groups with the present ones.
         keeps_names (bool): whether the torch optimizer keeps the names of parameters.
         accepts_flat_state (bool): whether checkpoints may hold the state of a parameter flattened.
         loads_numpy_numbers (bool): whether numbers of numpy in a group are loaded; they are refused otherwise.
@@ -109,6 +103,7 @@ class ContractBase(Checks):
         not_applicable (Mapping[str, str]): cases that do not apply to the class, with the reasons; none of
             :data:`~..plugin.ESSENTIAL`.
         linear_in_parameters (bool): whether optimizers of many thousand parameters can be built in no time.
+        running (pytest.Item): in pytest's process, the test that runs.
         rank, directory: on a worker, its rank and a directory that the ranks of the case share.
     """
 
@@ -117,16 +112,14 @@ class ContractBase(Checks):
     class_under_test = "CheckpointIO"
     overlay = None
     thorough = False
-    faults_expected = False
+    hangs = ()
+    seconds_for_a_hang = 10.0
     device = "cpu"
     distributed = False
     fires_hooks = True
     by_position = True
     cuts = False
     whole_optimizers = True
-    upstream_one_file_is_native = True
-    replaces_entries = True
-    upstream_counts_groups = True
     keeps_names = True
     accepts_flat_state = False
     loads_numpy_numbers = True
@@ -216,6 +209,7 @@ class ContractBase(Checks):
     @pytest.fixture(autouse=True)
     def _surroundings(self, request, tmp_path):
         self._gate = request.getfixturevalue("colossalai_fork_gate")
+        self.running = request.node
         self.directory = str(tmp_path)
 
     def run_in_workers(self, method, arguments):
@@ -234,24 +228,26 @@ class ContractBase(Checks):
         cls = type(self)
         call = Call(cls.__module__, inspect.getfile(cls), cls.__qualname__, method, arguments, self.directory)
         deadline = details.deadline
-        if details.hangs and not overlay:
-            deadline = 3.0 if self.faults_expected else 10.0
+        if (details.hangs or method in self.hangs) and not overlay:
+            deadline = self.seconds_for_a_hang
         workers = self._gate.pool.get(self.world_size, overlay, self.processes(), self.device)
         outcome = workers.run(call, deadline)
         self._gate.record(self, details, method, arguments, outcome)
-        text = outcome.describe()
         if outcome.status is Status.NOT_APPLICABLE:
             pytest.skip(outcome.reason)
         if outcome.status is Status.BROKEN:
-            pytest.fail(f"the case itself failed, which says nothing about {self.class_under_test}:\n{text}", False)
-        if self.faults_expected:
-            reason = details.guard and details.guard(self, arguments)
-            if outcome.status is Status.HELD and not reason:
-                pytest.fail("unmodified ColossalAI passes this regression test", False)
-            if outcome.status is Status.VIOLATED and reason:
-                pytest.fail(f"unmodified ColossalAI fails this guard, said to hold because {reason}:\n{text}", False)
-        elif outcome.status is Status.VIOLATED:
-            pytest.fail(text, False)
+            text = f"the case itself failed, which says nothing about {self.class_under_test}"
+            pytest.fail(f"{text}:\n{outcome.describe()}", False)
+        self.judge(outcome)
+
+    def judge(self, outcome):
+        """Fail the test if the class under test has violated the contract.
+
+        Args:
+            outcome (Outcome): what came of the case.
+        """
+        if outcome.status is Status.VIOLATED:
+            pytest.fail(outcome.describe(), False)
 
     def prepare(self):
         """Check, on a worker, that the class under test is the one that is named and can be called."""

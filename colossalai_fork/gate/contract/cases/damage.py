@@ -10,13 +10,6 @@ import torch
 
 from ..base import ContractBase, case
 from ..checkpoint_files import GROUP_FILE, RunsCode, is_one_file, is_sharded, replace_by_pipe, scramble, truncate
-from ..guards import (
-    group_file_is_looked_for,
-    group_list_is_expected,
-    index_is_looked_for,
-    one_file_goes_native,
-    one_file_is_looked_for,
-)
 
 DAMAGES = {
     "missing": os.remove,
@@ -54,28 +47,28 @@ class DamageCases(ContractBase):
         self.must_refuse(subject, path, [mention])
 
     @pytest.mark.parametrize("damage", DAMAGES)
-    @case(2, 3, rows=(19,), guard=one_file_is_looked_for)
+    @case(2, 3, rows=(19,))
     def test_damaged_shard(self, layout, damage):
         self._damage(layout, "shard", DAMAGES[damage])
 
     @pytest.mark.parametrize("damage", DAMAGES)
-    @case(2, 3, rows=(19,), guard=group_list_is_expected, layouts=is_sharded)
+    @case(2, 3, rows=(19,), layouts=is_sharded)
     def test_damaged_group_file(self, layout, damage):
         self._damage(layout, "groups", DAMAGES[damage])
 
     @pytest.mark.parametrize("damage", ["missing", "half", "empty", "noise", "a directory"])
-    @case(2, 3, rows=(19,), guard=index_is_looked_for, layouts=is_sharded)
+    @case(2, 3, rows=(19,), layouts=is_sharded)
     def test_damaged_index(self, layout, damage):
         self._damage(layout, "index", DAMAGES[damage])
 
     @pytest.mark.parametrize("part", ["shard", "groups", "index"])
-    @case(8, 2, 3, rows=(19,), guard=one_file_is_looked_for, hangs=True)
+    @case(8, 2, 3, rows=(19,), hangs=True)
     def test_pipe_in_the_place_of_a_file(self, layout, part):
         self.require(part == "shard" or layout == "torch-sharded", "one layout shows it")
         self._damage(layout, part, replace_by_pipe)
 
     @pytest.mark.parametrize("content", ["a list", "no weight map", "weight map is a list", "metadata is a text"])
-    @case(2, 3, rows=(19,), guard=group_file_is_looked_for, layouts=is_sharded)
+    @case(2, 3, rows=(19,), layouts=is_sharded)
     def test_index_with_another_content(self, layout, content):
         def rewrite(path):
             index = json.loads(Path(path).read_text())
@@ -92,7 +85,7 @@ class DamageCases(ContractBase):
         self._damage(layout, "index", rewrite)
 
     @pytest.mark.parametrize("content", ["group is a number", "no params", "params is a number", "a mapping"])
-    @case(2, 3, rows=(19,), guard=group_list_is_expected)
+    @case(2, 3, rows=(19,))
     def test_groups_with_another_content(self, layout, content):
         subject = self.trained()
         files = self.files(self.saved(), layout)
@@ -119,7 +112,7 @@ class DamageCases(ContractBase):
         self.everyone(None)
         self.must_refuse(subject, path, [missing])
 
-    @case(2, 3, rows=(19,), guard="the group file is looked for first", layouts=is_sharded)
+    @case(2, 3, rows=(19,), layouts=is_sharded)
     def test_index_without_group_file(self, layout):
         subject = self.trained()
         files = self.files(self.saved(), layout)
@@ -186,7 +179,7 @@ class DamageCases(ContractBase):
         self.everyone(None)
         self.must_refuse(subject, path, ["outside.bin"])
 
-    @case(2, 3, rows=(19,), guard="a directory with two index files is refused first", layouts=is_sharded)
+    @case(2, 3, rows=(19,), layouts=is_sharded)
     def test_two_index_files(self, layout):
         subject = self.trained()
         files = self.files(self.saved(), layout)
@@ -208,7 +201,7 @@ class DamageCases(ContractBase):
         self.everyone(None)
         self.must_refuse(subject, path, [files.name_of(3), "betas"], kinds=RuntimeError)
 
-    @case(1, 8, guard=one_file_goes_native)
+    @case(1, 8)
     def test_linked_files(self, layout):
         # Download caches keep files elsewhere and link to them.
         subject = self.trained()

@@ -10,20 +10,6 @@ import torch
 from ..base import ContractBase, case
 from ..checkpoint_files import truncate
 from ..comparison import differences, look_at
-from ..guards import one_file_goes_native
-
-
-def one_process_stops_before_it_loads(contract, arguments):
-    """Unmodified ColossalAI leaves one file to torch, which runs pre-hooks first; other ranks know nothing of that.
-
-    Args:
-        contract (ContractBase): the configuration.
-        arguments (dict): arguments of the case.
-
-    Returns:
-        Optional[str]: the reason.
-    """
-    return one_file_goes_native(contract, arguments) if contract.world_size == 1 else None
 
 
 class FailingCases(ContractBase):
@@ -142,7 +128,7 @@ class FailingCases(ContractBase):
         self.must_equal(subject, twin)
 
     @pytest.mark.parametrize("failing", ["first", "last"])
-    @case(2, 3, 4, rows=(24,), guard=one_process_stops_before_it_loads, deadline=30.0)
+    @case(2, 3, 4, rows=(24,), deadline=30.0)
     def test_interrupt_before_loading(self, layout, failing):
         self.require(self.fires_hooks, "the class does not load through torch")
         subject = self.trained()

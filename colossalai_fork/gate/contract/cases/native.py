@@ -8,7 +8,6 @@ import torch
 from ..base import ContractBase, case
 from ..checkpoint_files import is_safetensors, is_torch
 from ..comparison import differences, frozen, look_at
-from ..guards import any_of, everything_is_overwritten, one_file_goes_native, one_file_of_whole_state_goes_native
 
 
 class NativeCases(ContractBase):
@@ -21,7 +20,7 @@ class NativeCases(ContractBase):
         subject.inner.register_load_state_dict_post_hook(lambda *arguments: calls.append("post"))
         return calls
 
-    @case(1, rows=(28,), guard=one_file_goes_native)
+    @case(1, rows=(28,))
     def test_hooks_fire_once(self, layout):
         subject = self.trained()
         calls = self._register_hooks(subject)
@@ -40,7 +39,7 @@ class NativeCases(ContractBase):
         problems = ["a checkpoint that cannot be right was accepted"] if error is None else []
         self.verdict(problems + (["a post hook fired after a refusal"] if "post" in calls else []))
 
-    @case(1, rows=(28,), guard=one_file_goes_native)
+    @case(1, rows=(28,))
     def test_hook_that_changes_the_state_dict(self, layout):
         self.require(self.fires_hooks, "the class does not load through torch")
         subject = self.trained()
@@ -54,7 +53,7 @@ class NativeCases(ContractBase):
         path = self.write(self.files(saved, layout))
         self.must_replace(subject, halve_rates(None, saved), path)
 
-    @case(1, rows=(28,), guard=one_file_goes_native)
+    @case(1, rows=(28,))
     def test_pre_hooks_run_in_order(self, layout):
         self.require(self.fires_hooks, "the class does not load through torch")
         subject = self.trained()
@@ -81,7 +80,7 @@ class NativeCases(ContractBase):
         self.require(self.whole_tensors and self.by_position, "nobody knows which part of them is this rank's")
         return self.trained(seed, self.recipe(optimizer="KeepsItsOwnLayout"))
 
-    @case(1, guard=one_file_goes_native, layouts=lambda layout: layout == "torch-one-file")
+    @case(1, layouts=lambda layout: layout == "torch-one-file")
     def test_layout_of_the_optimizers_own(self, layout):
         source, subject = self._with_own_layout(1), self._with_own_layout(2)
         expected = frozen(source.inner.state_dict())
@@ -103,7 +102,7 @@ class NativeCases(ContractBase):
             problems.append(f"the optimizer's own reason was not raised: {error!r}")
         self.verdict(problems)
 
-    @case(1, guard=one_file_goes_native, layouts=lambda layout: layout == "torch-one-file")
+    @case(1, layouts=lambda layout: layout == "torch-one-file")
     def test_what_a_file_holds_beside_state_and_groups(self, layout):
         self.require(self.whole_tensors and self.by_position, "such files are put together from those of the ranks")
         recipe = self.recipe(optimizer="SavesMore")
@@ -113,7 +112,7 @@ class NativeCases(ContractBase):
         self.must_replace(subject, saved, path)
         self.verdict(differences(saved["seen"], subject.inner.seen, "what the file has beside state"))
 
-    @case(1, guard=one_file_goes_native)
+    @case(1)
     def test_loading_of_a_subclass(self, layout):
         recipe = self.recipe(optimizer="LoadsItsOwnWay")
         subject = self.trained(recipe=recipe)
@@ -122,7 +121,7 @@ class NativeCases(ContractBase):
             group.pop("filled by __setstate__", None)
         self.must_replace(subject, saved, self.write(self.files(saved, layout)))
 
-    @case(1, guard=one_file_goes_native)
+    @case(1)
     def test_names_of_parameters(self, layout):
         self.require(self.names_parameters(), "this torch has no names of parameters, or the class keeps none")
         recipe = self.recipe(named=True)
@@ -131,7 +130,7 @@ class NativeCases(ContractBase):
         saved = self.saved(self.recipe(), ids=(0, 2))
         self.must_replace(subject, saved, self.write(self.files(saved, layout)))
 
-    @case(1, guard=one_file_of_whole_state_goes_native, layouts=is_torch)
+    @case(1, layouts=is_torch)
     def test_state_of_the_optimizer_itself(self, layout):
         subject = self.trained()
         subject.inner.state["from before"] = 3
@@ -139,7 +138,7 @@ class NativeCases(ContractBase):
         saved["state"]["global"] = {"seen": torch.arange(3), "name": 4}
         self.must_replace(subject, saved, self.write(self.files(saved, layout)))
 
-    @case(1, guard=one_file_of_whole_state_goes_native, layouts=is_torch)
+    @case(1, layouts=is_torch)
     def test_collection_of_tensors(self, layout):
         self.require(self.whole_tensors, "nobody knows which part of them is this rank's")
         subject = self.trained()
@@ -148,7 +147,7 @@ class NativeCases(ContractBase):
         self.must_replace(subject, saved, self.write(self.files(saved, layout)))
 
     @pytest.mark.parametrize("name", ["LBFGS", "Adafactor", "SGD", "Adagrad", "Rprop", "RMSprop"])
-    @case(1, guard=any_of(one_file_goes_native, everything_is_overwritten))
+    @case(1)
     def test_optimizers_with_other_state(self, layout, name):
         self.require(self.whole_optimizers or name not in ("LBFGS", "Adafactor", "Adagrad"), "not with this class")
         self.require(hasattr(torch.optim, name), "this torch has no such optimizer")
@@ -168,7 +167,7 @@ class NativeCases(ContractBase):
                     del expected["state"][param_id]
         self.must_replace(subject, expected, self.write(self.files(saved, layout)))
 
-    @case(1, rows=(25,), guard=one_file_goes_native)
+    @case(1, rows=(25,))
     def test_small_and_empty_parameters(self, layout):
         smallest = () if self.cuts else ((0,), (0, 3))
         recipe = self.recipe(shapes=((7,), (1,), (), (1, 1), *smallest), groups=self._groups(4 + len(smallest)))
@@ -176,7 +175,7 @@ class NativeCases(ContractBase):
         saved = self.saved(recipe, ids=tuple(range(1, len(recipe.shapes))))
         self.must_replace(subject, saved, self.write(self.files(saved, layout)))
 
-    @case(1, guard=one_file_goes_native)
+    @case(1)
     def test_group_without_parameters(self, layout):
         self.require(self.allows_empty_groups, "the class's optimizers have no empty groups")
         recipe = self.recipe(groups=((0, 1), (), (2, 3)), rates=(0.01, 0.02, 0.03))

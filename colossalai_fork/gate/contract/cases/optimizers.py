@@ -14,7 +14,6 @@ import torch
 from ..base import ContractBase, case
 from ..checkpoint_files import is_torch
 from ..comparison import differences, frozen, look_at
-from ..guards import one_file_goes_native, one_file_saved
 from ..parallel_weights import cut_dimension, padded
 from .own_files import SIZES, OwnFilesCases
 
@@ -30,19 +29,6 @@ OPTIMIZERS = {
 FACTORED = ("CAME", "colossalai.Adafactor")
 #: The dimension that each moment is averaged over.
 AVERAGED_OVER = {"exp_avg_sq_row": 1, "exp_avg_res_row": 1, "exp_avg_sq_col": 0, "exp_avg_res_col": 0}
-
-
-def one_file_of_elementwise_state_goes_native(contract, arguments):
-    """See :mod:`guards`; ColossalAI cuts moments of rows and columns wrong.
-
-    Args:
-        contract (ContractBase): the configuration.
-        arguments (dict): arguments of the case.
-
-    Returns:
-        Optional[str]: the reason.
-    """
-    return None if arguments["name"] in FACTORED else one_file_goes_native(contract, arguments)
 
 
 class OptimizerCases(OwnFilesCases):
@@ -106,7 +92,7 @@ class OptimizerCases(OwnFilesCases):
 
     @pytest.mark.parametrize("shards", [*SIZES, "one file"])
     @pytest.mark.parametrize("name", OPTIMIZERS)
-    @case(1, 10, rows=(1, 4, 25), guard=one_file_saved)
+    @case(1, 10, rows=(1, 4, 25))
     def test_saves_loads_and_goes_on(self, name, shards):
         recipe = self.recipe_of(name)
         self.require(name not in FACTORED or not self.averages_apart, "this is refused")
@@ -133,7 +119,7 @@ class OptimizerCases(OwnFilesCases):
         self.verdict(problems + differences(before, look_at(source.inner), "after the refusal, "))
 
     @pytest.mark.parametrize("name", OPTIMIZERS)
-    @case(1, rows=(1, 25), guard=one_file_of_elementwise_state_goes_native)
+    @case(1, rows=(1, 25))
     def test_saved_by_the_optimizer_in_one_process(self, name, layout):
         recipe = self.recipe_of(name)
         subject = self.trained(2, recipe)

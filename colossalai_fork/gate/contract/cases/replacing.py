@@ -7,46 +7,38 @@ import torch
 from ..base import ContractBase, case
 from ..checkpoint_files import is_safetensors
 from ..comparison import frozen
-from ..guards import (
-    ALL_OVERWRITTEN,
-    any_of,
-    empty_entries_are_saved,
-    one_file_goes_native,
-    one_file_of_whole_state_goes_native,
-    parameters_are_replaced,
-)
 
 
 class ReplacingCases(ContractBase):
     """Partial, empty and full checkpoints over an optimizer that has trained."""
 
-    @case(1, rows=(1, 4), guard=one_file_goes_native)
+    @case(1, rows=(1, 4))
     def test_parameter_without_saved_state_has_none(self, layout):
         subject = self.trained()
         ids = tuple(each for each in subject.shapes if each != 1)
         saved = self.saved(ids=ids)
         self.must_replace(subject, saved, self.write(self.files(saved, layout)))
 
-    @case(1, rows=(2,), guard=one_file_goes_native)
+    @case(1, rows=(2,))
     def test_empty_checkpoint_leaves_no_state(self, layout):
         subject = self.trained()
         saved = self.saved(steps=0)
         self.must_replace(subject, saved, self.write(self.files(saved, layout)))
 
-    @case(1, rows=(3,), guard=parameters_are_replaced)
+    @case(1, rows=(3,))
     def test_key_that_was_not_saved_is_gone(self, layout):
         recipe = self.recipe(options={"amsgrad": True})
         subject = self.trained(recipe=recipe)
         saved = self.saved()
         self.must_replace(subject, saved, self.write(self.files(saved, layout)))
 
-    @case(1, rows=(3,), guard=one_file_goes_native)
+    @case(1, rows=(3,))
     def test_key_of_a_parameter_without_saved_state_is_gone(self, layout):
         subject = self.trained(recipe=self.recipe(options={"amsgrad": True}))
         saved = self.saved(ids=tuple(subject.shapes)[:1])
         self.must_replace(subject, saved, self.write(self.files(saved, layout)))
 
-    @case(1, rows=(5,), guard=any_of(one_file_goes_native, empty_entries_are_saved))
+    @case(1, rows=(5,))
     def test_saved_empty_entry(self, layout):
         subject = self.trained()
         saved = self.saved()
@@ -58,19 +50,19 @@ class ReplacingCases(ContractBase):
             expected = saved
         self.must_replace(subject, expected, self.write(self.files(saved, layout)))
 
-    @case(1, guard=ALL_OVERWRITTEN)
+    @case(1)
     def test_full_checkpoint(self, layout):
         subject = self.trained()
         saved = self.saved()
         self.must_replace(subject, saved, self.write(self.files(saved, layout, shards=3)))
 
-    @case(1, guard="there is nothing to replace")
+    @case(1)
     def test_full_checkpoint_into_a_fresh_optimizer(self, layout):
         subject = self.build()
         saved = self.saved()
         self.must_replace(subject, saved, self.write(self.files(saved, layout)))
 
-    @case(1, rows=(1,), guard=one_file_goes_native)
+    @case(1, rows=(1,))
     def test_index_file_instead_of_directory(self, layout):
         subject = self.trained()
         saved = self.saved(ids=(0, 2))
@@ -80,21 +72,21 @@ class ReplacingCases(ContractBase):
             path = f"{path}/{files.index_name}"
         self.must_replace(subject, saved, path)
 
-    @case(1, 4, guard=one_file_goes_native)
+    @case(1, 4)
     def test_read_into_host_memory_first(self, layout):
         subject = self.trained()
         saved = self.saved(ids=(0, 1, 3))
         path = self.write(self.files(saved, layout, shards=3))
         self.must_replace(subject, saved, path, low_cpu_mem_mode=False, num_threads=2)
 
-    @case(1, guard=one_file_goes_native)
+    @case(1)
     def test_one_load_after_another(self, layout):
         subject = self.trained()
         for seed, ids in ((3, (0, 1)), (4, (1, 2)), (5, None)):
             saved = self.saved(seed=seed, ids=ids)
             self.must_replace(subject, saved, self.write(self.files(saved, layout), f"checkpoint-{seed}"))
 
-    @case(1, rows=(17,), guard=one_file_goes_native)
+    @case(1, rows=(17,))
     def test_frozen_parameter(self, layout):
         subject = self.trained()
         for number, parameter in enumerate(subject.model.parameters()):
@@ -102,7 +94,7 @@ class ReplacingCases(ContractBase):
         saved = self.saved(ids=(0,))
         self.must_replace(subject, saved, self.write(self.files(saved, layout)))
 
-    @case(1, rows=(18,), guard=one_file_goes_native)
+    @case(1, rows=(18,))
     def test_only_adapters_have_state(self, layout):
         subject = self.build()
         adapters = tuple(subject.shapes)[1::2]
@@ -111,7 +103,7 @@ class ReplacingCases(ContractBase):
         saved = self.saved(ids=adapters)
         self.must_replace(subject, saved, self.write(self.files(saved, layout)))
 
-    @case(1, rows=(21,), guard=one_file_goes_native)
+    @case(1, rows=(21,))
     def test_index_decides_over_files_of_an_earlier_save(self, layout):
         subject = self.trained()
         earlier = self.files(self.saved(seed=3), layout, shards=4)
@@ -119,7 +111,7 @@ class ReplacingCases(ContractBase):
         saved = self.saved(seed=4, ids=(0, 3))
         self.must_replace(subject, saved, self.write(self.files(saved, layout, shards=1)))
 
-    @case(1, rows=(12,), guard=one_file_of_whole_state_goes_native)
+    @case(1, rows=(12,))
     def test_every_kind_of_state(self, layout):
         recipe = self.recipe(optimizer="EveryKindOfState")
         subject = self.trained(recipe=recipe)
@@ -131,7 +123,7 @@ class ReplacingCases(ContractBase):
                 del state["absent"]
         self.must_replace(subject, saved, self.write(files))
 
-    @case(1, rows=(11,), guard=one_file_of_whole_state_goes_native)
+    @case(1, rows=(11,))
     def test_scalar_state(self, layout):
         for name in ("NAdam", "ASGD"):
             recipe = self.recipe(optimizer=name)
@@ -139,7 +131,7 @@ class ReplacingCases(ContractBase):
             saved = self.saved(recipe, ids=(1, 2))
             self.must_replace(subject, saved, self.write(self.files(saved, layout), name))
 
-    @case(1, rows=(11,), guard=one_file_of_whole_state_goes_native)
+    @case(1, rows=(11,))
     def test_scalar_state_of_a_number(self, layout):
         for name in ("NAdam", "ASGD"):
             recipe = self.recipe(optimizer=name, shapes=((7,), (), (4, 3), ()), groups=((0, 1), (2, 3)))
@@ -147,7 +139,7 @@ class ReplacingCases(ContractBase):
             saved = self.saved(recipe, ids=(1, 2))
             self.must_replace(subject, saved, self.write(self.files(saved, layout), name))
 
-    @case(1, rows=(12, 25), guard=one_file_of_whole_state_goes_native)
+    @case(1, rows=(12, 25))
     def test_moments_of_rows_and_columns(self, layout):
         self.require(self.has_rows_and_columns, "what is cut flat has no rows")
         recipe = self.recipe(optimizer="RowsAndColumns", shapes=((4, 3), (5,), (3, 4), (3, 5, 4)))
@@ -155,7 +147,7 @@ class ReplacingCases(ContractBase):
         saved = self.saved(recipe, ids=(0, 1, 3))
         self.must_replace(subject, saved, self.write(self.files(saved, layout)))
 
-    @case(1, rows=(12,), guard=one_file_goes_native)
+    @case(1, rows=(12,))
     def test_moments_in_another_precision(self, layout):
         subject = self.trained()
         saved = self.saved(ids=(0, 2))
@@ -164,7 +156,7 @@ class ReplacingCases(ContractBase):
                 state[key] = state[key].to((torch.float64, torch.bfloat16)[number % 2])
         self.must_replace(subject, saved, self.write(self.files(saved, layout)))
 
-    @case(1, rows=(12,), guard=one_file_goes_native)
+    @case(1, rows=(12,))
     def test_parameters_of_half_precision(self, layout):
         # The step counter stays float32 where moments take the precision of their parameter.
         recipe = self.recipe(dtype=torch.bfloat16)
@@ -172,7 +164,7 @@ class ReplacingCases(ContractBase):
         saved = self.saved(ids=(0, 2))
         self.must_replace(subject, saved, self.write(self.files(saved, layout)))
 
-    @case(1, rows=(9,), guard=one_file_goes_native)
+    @case(1, rows=(9,))
     def test_integer_step(self, layout):
         subject = self.trained()
         saved = self.saved(ids=(0, 1))
@@ -180,7 +172,7 @@ class ReplacingCases(ContractBase):
             state["step"] = 7
         self.must_replace(subject, saved, self.write(self.files(saved, layout)))
 
-    @case(1, rows=(14,), guard=one_file_goes_native)
+    @case(1, rows=(14,))
     def test_group_keys_that_older_torch_did_not_save(self, layout):
         subject = self.trained()
         saved = self.saved()
@@ -189,7 +181,7 @@ class ReplacingCases(ContractBase):
                 group.pop(key, None)
         self.must_replace(subject, saved, self.write(self.files(saved, layout)))
 
-    @case(1, guard=ALL_OVERWRITTEN)
+    @case(1)
     def test_group_keys_that_this_torch_does_not_know(self, layout):
         subject = self.trained()
         saved = self.saved()
@@ -198,7 +190,7 @@ class ReplacingCases(ContractBase):
             group["from the future"] = {"nested": [1, 2.5, None]}
         self.must_replace(subject, saved, self.write(self.files(saved, layout)))
 
-    @case(1, guard=ALL_OVERWRITTEN)
+    @case(1)
     def test_learning_rate_as_a_tensor(self, layout):
         subject = self.trained()
         saved = self.saved()
@@ -206,7 +198,7 @@ class ReplacingCases(ContractBase):
             group["lr"] = torch.tensor(group["lr"])
         self.must_replace(subject, saved, self.write(self.files(saved, layout)), step=False)
 
-    @case(1, guard=ALL_OVERWRITTEN)
+    @case(1)
     def test_option_that_was_not_saved_is_gone(self, layout):
         subject = self.trained()
         for group in subject.inner.param_groups:
@@ -214,7 +206,7 @@ class ReplacingCases(ContractBase):
         saved = self.saved()
         self.must_replace(subject, saved, self.write(self.files(saved, layout)))
 
-    @case(1, guard=ALL_OVERWRITTEN)
+    @case(1)
     def test_saved_options_win(self, layout):
         # Over those that the optimizer was built with, and over those that its plugin has added.
         subject = self.trained()
@@ -224,7 +216,7 @@ class ReplacingCases(ContractBase):
             group.update(betas=(0.8, 0.99), weight_decay=0.25)
         self.must_replace(subject, saved, self.write(self.files(saved, layout)))
 
-    @case(1, rows=(15,), guard=one_file_goes_native)
+    @case(1, rows=(15,))
     def test_file_of_adam_into_adamw(self, layout):
         recipe = self.recipe(optimizer="AdamW", options={"weight_decay": 0.1})
         subject = self.trained(recipe=recipe)

@@ -12,7 +12,6 @@ from ..base import ContractBase, case
 from ..checkpoint_files import is_sharded
 from ..comparison import differences
 from ..counting import bytes_read, calls_of, openings_of, searches
-from ..guards import one_file_goes_native
 from ..memory_watch import MIB, MemoryWatch, give_freed_memory_back
 
 
@@ -30,7 +29,7 @@ class ResourceCases(ContractBase):
         )
         return recipe, shards * elements * 4, elements * 4
 
-    @case(5, rows=(30,), guard=lambda contract, arguments: memory_is_bounded(contract))
+    @case(5, rows=(30,))
     def test_at_most_one_shard_of_extra_memory(self):
         self.require(sys.platform == "linux", "memory is measured on Linux only")
         self.require("torch-sharded" in self.layouts, "the class loads no shards")
@@ -46,7 +45,7 @@ class ResourceCases(ContractBase):
         allowed = per_shard + MIB
         self.verdict([] if watch.anonymous <= allowed else [f"{watch.anonymous} extra bytes, {allowed} allowed"])
 
-    @case(6, guard=lambda contract, arguments: None if contract.cuts else "the rank keeps all of it")
+    @case(6)
     def test_reads_its_own_part_only(self):
         self.require(sys.platform == "linux", "reads are counted on Linux only")
         self.require(self.cuts and self.world_size > 1, "the rank keeps all of it")
@@ -66,7 +65,7 @@ class ResourceCases(ContractBase):
         # The kernel maps file pages in clusters of up to 2 MiB, at both ends of a slice in each of the two files.
         self.verdict([] if watch.mapped <= own + 8 * MIB else [f"{watch.mapped} bytes were mapped of a part of {own}"])
 
-    @case(6, rows=(30,), guard="there is no validation that could open the files as well")
+    @case(6, rows=(30,))
     def test_opens_each_shard_once(self, layout):
         subject = self.trained()
         files = self.files(self.saved(), layout, shards=4)
@@ -78,7 +77,7 @@ class ResourceCases(ContractBase):
         several = {name: opened.get(name, 0) for name in names if opened.get(name, 0) > 1}
         self.verdict([f"opened more than once for reading: {several}"] if several else [])
 
-    @case(7, guard="unmodified ColossalAI walks over the shards once", deadline=120.0)
+    @case(7, deadline=120.0)
     def test_work_grows_linearly(self):
         self.require(self.world_size == 1, "it is counted on one process, which has all parameters as well")
         self.require(self.linear_in_parameters, "the optimizer itself does more than that")
@@ -103,7 +102,7 @@ class ResourceCases(ContractBase):
             [] if works[1] < 9 * works[0] else [f"eight times the parameters, but calls and searches: {works}"]
         )
 
-    @case(9, guard=one_file_goes_native)
+    @case(9)
     def test_no_accelerator_is_asked_for(self, layout):
         subject = self.trained()
         saved = self.saved()
@@ -126,7 +125,7 @@ class ResourceCases(ContractBase):
         self.must_equal(subject, twin)
 
     @pytest.mark.parametrize("outcome", ["loads", "refuses"])
-    @case(10, rows=(29,), guard=lambda contract, arguments: "it never did" if arguments["outcome"] == "loads" else None)
+    @case(10, rows=(29,))
     def test_loading_never_trains(self, layout, outcome):
         subject = self.trained()
         saved = self.saved()
@@ -150,15 +149,3 @@ def _scaler_state(optimizer):
     mixins = (getattr(optimizer, name, None) for name in names)
     scaler = next((mixin.grad_scaler for mixin in mixins if hasattr(mixin, "grad_scaler")), None)
     return None if scaler is None else {key: float(value) for key, value in scaler.state_dict().items()}
-
-
-def memory_is_bounded(contract):
-    """Unmodified ColossalAI replaces shard by shard where a rank keeps whole tensors.
-
-    Args:
-        contract (ContractBase): the configuration.
-
-    Returns:
-        Optional[str]: the reason.
-    """
-    return None if contract.cuts else "the state is replaced shard by shard"

@@ -22,7 +22,7 @@ class FlatParameterCases(UnmodifiedFilesCases):
         """
         return self.trained_in(Wrapping(units=((0, 1), (2, 3))))
 
-    @case(1, rows=(1, 25), guard="unmodified ColossalAI leaves the loading to FSDP")
+    @case(1, rows=(1, 25))
     def test_flattened_together(self, layout):
         subject = self.trained_together()
         for seed, ids in ((3, None), (4, (2, 3)), (5, (0, 1))):
@@ -70,7 +70,7 @@ class FlatParameterCases(UnmodifiedFilesCases):
         saved["state"][1]["exp_avg"] = saved["state"][1]["exp_avg"].to(torch.bfloat16)
         self.must_replace(subject, saved, self.write(self.files(saved, layout)))
 
-    @case(1, rows=(12,), guard="unmodified ColossalAI leaves the loading to FSDP")
+    @case(1, rows=(12,))
     def test_steps_in_another_precision_than_their_moments(self, layout):
         recipe = self.recipe(dtype=torch.bfloat16)
         subject = self.trained_in(Wrapping(units=((0, 1), (2, 3))), recipe)
@@ -106,9 +106,7 @@ class FlatParameterCases(UnmodifiedFilesCases):
         failing = self.world_size - 1
         self.must_refuse(subject, os.path.join(path, "gone") if self.rank == failing else path, ["gone"], (failing,))
 
-    @case(
-        1, guard="unmodified ColossalAI leaves the loading to FSDP", layouts=lambda layout: not is_safetensors(layout)
-    )
+    @case(1, layouts=lambda layout: not is_safetensors(layout))
     def test_optimizer_that_the_plugin_has_made(self, layout):
         recipe = self.recipe(groups=((0, 1, 2, 3),), rates=(0.01,))
         subject = self.trained_in(Wrapping(by_plugin=True), recipe)
