@@ -16,6 +16,10 @@ _RUNNING = pytest.StashKey()
 STATUS = "contract-status"
 #: Those that say why, and what was violated where.
 REASON, FINDINGS = "contract-reason", "contract-findings"
+#: What was left out because it does not apply: (id, checkpoint IO class, contract points, number of processes, reason).
+LEFT_OUT = pytest.StashKey()
+#: The same in what a process of pytest-xdist hands over as it ends.
+HANDED_OVER = "contract-not-applicable"
 
 #: Cases that no class goes without. Any other may be declared not to apply, with a reason.
 ESSENTIAL = (
@@ -56,15 +60,29 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "cuda: needs a CUDA device; skipped, with the reason, where there is none")
 
 
+# Whoever leaves tests out for another reason does so before.
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
-    """Choose the arguments that cases run with, unless all are wanted or tests are named one by one."""
-    if config.getoption("--thorough") or any("::" in argument for argument in config.args):
+    """Leave out cases that do not apply, and choose the arguments that the others run with.
+
+    All arguments are taken if they are wanted, and nothing is left out where tests are named one by one.
+    """
+    if any("::" in argument for argument in config.args):
         return
-    choices = {}
-    for item in items:
-        if hasattr(getattr(item, "function", None), "case") and not item.cls.thorough:
+    cases = [item for item in items if hasattr(getattr(item, "function", None), "case")]
+    dropped, choices = set(), {}
+    left_out = {}
+    for item in cases:
+        contract = item.cls()
+        reason = contract.why_not(item.originalname, item.callspec.params if hasattr(item, "callspec") else {})
+        if reason:
+            dropped.add(item)
+            points = item.function.case.points
+            found = (item.nodeid, contract.class_under_test, points, contract.world_size, reason)
+            left_out.setdefault((item.cls, item.originalname, reason), found)
+        elif not (item.cls.thorough or config.getoption("--thorough")):
             choices.setdefault((item.cls, item.originalname), []).append(item)
-    dropped = set()
+    config.stash[LEFT_OUT] = list(left_out.values())
     for (cls, method), alternatives in choices.items():
         # Not random: a failure must come again, and xdist's processes must choose alike.
         number = zlib.crc32(f"{cls.__name__}.{method}".encode())
@@ -77,6 +95,12 @@ def pytest_collection_modifyitems(config, items):
     if dropped:
         config.hook.pytest_deselected(items=[item for item in items if item in dropped])
         items[:] = [item for item in items if item not in dropped]
+
+
+def pytest_sessionfinish(session):
+    """Hand over what was left out, where this is a process of pytest-xdist."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput[HANDED_OVER] = session.config.stash.get(LEFT_OUT, [])
 
 
 def pytest_runtest_setup(item):

@@ -14,7 +14,7 @@ from typing import Optional, Tuple
 
 import pytest
 
-from .plugin import FINDINGS, REASON, STATUS
+from .plugin import FINDINGS, HANDED_OVER, LEFT_OUT, REASON, STATUS
 from .report.case_results import BROKEN, HELD, NOT_APPLICABLE, CaseResult, GateResults
 
 #: Cases in which the kit may fail, and nothing else happen, before a run is given up.
@@ -101,6 +101,7 @@ class Collector:
         self.interrupted = False
         self._session = None
         self._pending = {}
+        self._left_out = []
 
     def pytest_sessionstart(self, session):
         self._session = session
@@ -131,9 +132,17 @@ class Collector:
         if report.when not in ("setup", "call"):
             self._finish(report.nodeid)
 
-    def pytest_sessionfinish(self):
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node):
+        # Every process has collected the same.
+        self._left_out = getattr(node, "workeroutput", {}).get(HANDED_OVER) or self._left_out
+
+    def pytest_sessionfinish(self, session):
         for nodeid in list(self._pending):
             self._finish(nodeid)
+        for nodeid, checkpoint_io, points, processes, reason in session.config.stash.get(LEFT_OUT, self._left_out):
+            found = CaseResult(nodeid, checkpoint_io, tuple(points), processes, NOT_APPLICABLE, reason, reason, (), 0.0)
+            self.results.results.append(found)
 
     def _finish(self, nodeid):
         if nodeid in self._pending:

@@ -10,12 +10,20 @@ from ..contract.base import case
 from ..contract.cases.own_files import shards_in
 from ..contract.cases.unmodified_files import UnmodifiedFilesCases
 from ..contract.comparison import differences
+from ..contract.needs import CUT_TENSORS, Need
 from ..contract.parallel_weights import ParallelWeights, WeightsPolicy, part_of
 from ..contract.subjects import Subject, make_optimizer
 from .boosted import SCALARS, BoosterContract
 
 #: State that is a number for each row or column, by the dimension that it has one number for.
 AVERAGED = {"exp_avg_sq_row": -1, "exp_avg_sq_col": -2}
+REMOVES_SHARDS = Need(
+    "the class leaves shards of earlier saves, which its index does not name",
+    lambda contract, _: contract.removes_shards,
+)
+UNFLATTENED = Need(
+    "ZeRO flattens the weights, which have no rows and columns then", lambda contract, _: not contract.zero
+)
 
 
 def without(*kinds):
@@ -272,9 +280,8 @@ class HybridParallelContract(UnmodifiedFilesCases, BoosterContract):
         files.states[number]["exp_avg"] = torch.ones(99)
         return files.write(os.path.join(self.directory, f"of-rank-{self.rank}")), [(99,)]
 
-    @case(1, rows=(21,))
+    @case(1, rows=(21,), needs=[REMOVES_SHARDS])
     def test_nothing_of_an_earlier_save_is_left(self):
-        self.require(self.removes_shards, "the class leaves shards of earlier saves, which its index does not name")
         source = self.trained(1)
         path = self.save(source, size_per_shard=1e-9)
         self.everyone(None)
@@ -288,17 +295,15 @@ class HybridParallelContract(UnmodifiedFilesCases, BoosterContract):
         self.verdict(problems + left)
 
     @pytest.mark.parametrize("name", ["RowsAndColumns", "Adafactor"])
-    @case(1, rows=(25,))
+    @case(1, rows=(25,), needs=[UNFLATTENED])
     def test_saved_by_an_optimizer_of_rows_and_columns(self, name):
-        self.require(not self.zero, "ZeRO flattens the weights, which have no rows and columns then")
         self.require(name != "Adafactor" or hasattr(torch.optim, name), "this torch has no such optimizer")
         recipe = self.recipe(optimizer=name)
         source, subject = self.trained(1, recipe, 3), self.trained(2, recipe)
         self._goes_on_alike(source, subject, self.save(source))
 
-    @case(1)
+    @case(1, needs=[CUT_TENSORS])
     def test_state_that_is_no_part_is_not_saved(self):
-        self.require(not self.whole_tensors, "nothing has to be put together")
         source = self.trained(1)
         source.inner.state[source.parameters[0]]["odd"] = torch.ones(99)
         error = None

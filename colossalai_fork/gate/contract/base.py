@@ -12,6 +12,7 @@ from ..workers.outcomes import Outcome, RankOutcome, Status
 from ..workers.worker import Call
 from . import checkpoint_files, declaration
 from .checks import Checks
+from .needs import Need
 from .subjects import Recipe
 
 
@@ -25,6 +26,7 @@ class Case:
         deadline (float): seconds that it may take.
         hangs (bool): whether unmodified ColossalAI is known to hang, so that nobody need wait long to see it.
         layouts (Callable[[str], bool]): the layouts in which it means something, of those that the class loads.
+        needs (Tuple[Need, ...]): what must be so for it to mean anything.
     """
 
     points: Tuple[int, ...]
@@ -32,6 +34,7 @@ class Case:
     deadline: float
     hangs: bool
     layouts: Callable[[str], bool]
+    needs: Tuple[Need, ...]
 
 
 def any_layout(layout):
@@ -46,7 +49,7 @@ def any_layout(layout):
     return True
 
 
-def case(*points, rows=(), deadline=60.0, hangs=False, layouts=any_layout):
+def case(*points, rows=(), deadline=60.0, hangs=False, layouts=any_layout, needs=()):
     """Make a method a contract case: called by pytest, it runs on every rank of the class's worker processes.
 
     Args:
@@ -55,6 +58,7 @@ def case(*points, rows=(), deadline=60.0, hangs=False, layouts=any_layout):
         deadline (float): see :class:`Case`.
         hangs (bool): see :class:`Case`.
         layouts (Callable[[str], bool]): see :class:`Case`.
+        needs (Iterable[Need]): see :class:`Case`.
 
     Returns:
         Callable: the decorator.
@@ -66,7 +70,7 @@ def case(*points, rows=(), deadline=60.0, hangs=False, layouts=any_layout):
             self.run_in_workers(method.__name__, arguments)
 
         run_in_workers.run_here = method
-        run_in_workers.case = Case(points, tuple(rows), deadline, hangs, layouts)
+        run_in_workers.case = Case(points, tuple(rows), deadline, hangs, layouts, tuple(needs))
         return run_in_workers
 
     return decorate
@@ -212,6 +216,23 @@ class ContractBase(Checks):
         self.running = request.node
         self.directory = str(tmp_path)
 
+    def why_not(self, method, arguments):
+        """Tell why a case does not apply here, as far as that is known before it runs.
+
+        Args:
+            method (str): the case.
+            arguments (dict): its arguments.
+
+        Returns:
+            Optional[str]: the reason; None if it applies.
+        """
+        if method in self.not_applicable:
+            return self.not_applicable[method]
+        if not isinstance(arguments.get("layout", ""), str):
+            return "the class loads no layout that it is about"  # pytest's placeholder where there are none
+        needs = getattr(type(self), method).case.needs
+        return next((need.reason for need in needs if not need.met(self, arguments)), None)
+
     def run_in_workers(self, method, arguments):
         """Run a case of this class on every rank, and tell pytest what came of it.
 
@@ -220,8 +241,9 @@ class ContractBase(Checks):
             arguments (dict): its arguments.
         """
         details = getattr(type(self), method).case
-        if method in self.not_applicable:
-            outcome = Outcome([RankOutcome(0, Status.NOT_APPLICABLE, self.not_applicable[method])])
+        reason = self.why_not(method, arguments)
+        if reason:
+            outcome = Outcome([RankOutcome(0, Status.NOT_APPLICABLE, reason)])
             self._gate.record(self, details, method, arguments, outcome)
             pytest.skip(outcome.reason)
         overlay = self._gate.overlay if self.overlay is None else self.overlay

@@ -43,7 +43,7 @@ def mistakes(cls, base):
     found += _mistakes_in_layouts(cls, base)
     found += _misspelt(cls, base)
     for name, reason in dict(cls.not_applicable).items():
-        if not callable(getattr(cls, name, None)):
+        if not hasattr(cls, name):
             found.append(f"not_applicable names {name}, which is no case{_perhaps(name, dir(cls))}")
         elif name in ESSENTIAL:
             found.append(f"not_applicable names {name}, which every class has to hold")

@@ -10,6 +10,7 @@ import torch
 
 from ..base import ContractBase, case
 from ..checkpoint_files import GROUP_FILE, RunsCode, is_one_file, is_sharded, replace_by_pipe, scramble, truncate
+from ..needs import A_FILE_OF_ITS_OWN, Need
 
 DAMAGES = {
     "missing": os.remove,
@@ -21,6 +22,11 @@ DAMAGES = {
     "another object": lambda path: torch.save("not what belongs here", path),
     "a directory": lambda path: (os.remove(path), os.mkdir(path)),
 }
+
+ONE_LAYOUT_SHOWS_IT = Need(
+    "another layout shows it",
+    lambda _, arguments: arguments["part"] == "shard" or arguments["layout"] == "torch-sharded",
+)
 
 
 class DamageCases(ContractBase):
@@ -36,7 +42,6 @@ class DamageCases(ContractBase):
         """
         subject = self.trained()
         files = self.files(self.saved(), layout)
-        self.require(part == "shard" or is_sharded(layout), "this layout is one file")
         name = {"groups": GROUP_FILE, "index": files.index_name, "shard": files.name_of(3)}[part]
         path = self.write(files)
         if self.rank == 0:
@@ -62,9 +67,8 @@ class DamageCases(ContractBase):
         self._damage(layout, "index", DAMAGES[damage])
 
     @pytest.mark.parametrize("part", ["shard", "groups", "index"])
-    @case(8, 2, 3, rows=(19,), hangs=True)
+    @case(8, 2, 3, rows=(19,), hangs=True, needs=[ONE_LAYOUT_SHOWS_IT])
     def test_pipe_in_the_place_of_a_file(self, layout, part):
-        self.require(part == "shard" or layout == "torch-sharded", "one layout shows it")
         self._damage(layout, part, replace_by_pipe)
 
     @pytest.mark.parametrize("content", ["a list", "no weight map", "weight map is a list", "metadata is a text"])
@@ -216,9 +220,8 @@ class DamageCases(ContractBase):
         self.must_replace(subject, saved, path.replace("elsewhere", "linked"))
 
     @pytest.mark.parametrize("part", ["shard", "groups"])
-    @case(8, 2, 3, rows=(23,))
+    @case(8, 2, 3, rows=(23,), needs=[A_FILE_OF_ITS_OWN])
     def test_code_in_a_file(self, layout, part):
-        self.require(part == "shard" or is_sharded(layout), "this layout is one file")
         subject = self.trained()
         evidence = os.path.join(self.directory, "it-ran")
         files = self.files(self.saved(), layout)

@@ -10,6 +10,7 @@ import torch
 from ..base import ContractBase, case
 from ..checkpoint_files import truncate
 from ..comparison import differences, look_at
+from ..needs import FIRES_HOOKS, LOADS_TOGETHER
 
 
 class FailingCases(ContractBase):
@@ -106,7 +107,6 @@ class FailingCases(ContractBase):
         self.must_equal(subject, twin)
 
     def _failing_optimizer(self, failure, failing):
-        self.require(self.fires_hooks, "the class does not load through torch")
         recipe = self.recipe(optimizer="FailsWhileLoading")
         subject, saved = self.trained(recipe=recipe), self.saved(recipe)
         bad_rank = 0 if failing == "first" else self.world_size - 1
@@ -114,7 +114,7 @@ class FailingCases(ContractBase):
         return subject, saved, self.rank == bad_rank
 
     @pytest.mark.parametrize("failing", ["first", "last"])
-    @case(4, 3, rows=(24,), deadline=30.0)
+    @case(4, 3, rows=(24,), deadline=30.0, needs=[FIRES_HOOKS])
     def test_interrupt_while_loading(self, layout, failing):
         subject, saved, is_bad = self._failing_optimizer(KeyboardInterrupt(), failing)
         path = self.write(self.files(saved, layout))
@@ -128,9 +128,8 @@ class FailingCases(ContractBase):
         self.must_equal(subject, twin)
 
     @pytest.mark.parametrize("failing", ["first", "last"])
-    @case(2, 3, 4, rows=(24,), deadline=30.0)
+    @case(2, 3, 4, rows=(24,), deadline=30.0, needs=[FIRES_HOOKS])
     def test_interrupt_before_loading(self, layout, failing):
-        self.require(self.fires_hooks, "the class does not load through torch")
         subject = self.trained()
         path = self.write(self.files(self.saved(), layout))
         bad_rank = 0 if failing == "first" else self.world_size - 1
@@ -152,9 +151,8 @@ class FailingCases(ContractBase):
         self.verdict(problems)
         self.good_load_works(subject)
 
-    @case(3, 4, rows=(24,), deadline=30.0)
+    @case(3, 4, rows=(24,), deadline=30.0, needs=[LOADS_TOGETHER])
     def test_interrupted_rank_that_begins_again(self, layout):
-        self.require(self.distributed and self.world_size > 1, "the ranks do not load together")
         subject = self.trained()
         saved = self.saved()
         path = self.write(self.files(saved, layout))
@@ -179,9 +177,8 @@ class FailingCases(ContractBase):
         self.old_or_empty(subject, error, before, weights)
         self.good_load_works(subject)
 
-    @case(1, 3, rows=(28,), deadline=30.0)
+    @case(1, 3, rows=(28,), deadline=30.0, needs=[LOADS_TOGETHER, FIRES_HOOKS])
     def test_no_post_hook_where_another_rank_fails(self, layout):
-        self.require(self.distributed and self.world_size > 1, "the ranks do not load together")
         subject, saved, _ = self._failing_optimizer(RuntimeError("the device is out of memory"), "last")
         calls = []
         subject.inner.register_load_state_dict_post_hook(lambda *arguments: calls.append("post"))

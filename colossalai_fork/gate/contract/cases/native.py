@@ -8,19 +8,25 @@ import torch
 from ..base import ContractBase, case
 from ..checkpoint_files import is_safetensors, is_torch
 from ..comparison import differences, frozen, look_at
+from ..needs import FIRES_HOOKS, IDS_ARE_LABELS, KEEPS_NAMES, NO_NAMES, WHOLE_TENSORS, Need
+
+TAKES_THE_OPTIMIZER = Need(
+    "the class cannot use this optimizer",
+    lambda contract, arguments: contract.whole_optimizers or arguments["name"] not in ("LBFGS", "Adafactor", "Adagrad"),
+)
+EMPTY_GROUPS = Need("the class's optimizers have no empty groups", lambda contract, _: contract.allows_empty_groups)
 
 
 class NativeCases(ContractBase):
     """Hooks, subclasses with loading of their own, and unusual but legal states."""
 
     def _register_hooks(self, subject):
-        self.require(self.fires_hooks, "the class does not load through torch")
         calls = []
         subject.inner.register_load_state_dict_pre_hook(lambda *arguments: calls.append("pre"))
         subject.inner.register_load_state_dict_post_hook(lambda *arguments: calls.append("post"))
         return calls
 
-    @case(1, rows=(28,))
+    @case(1, rows=(28,), needs=[FIRES_HOOKS])
     def test_hooks_fire_once(self, layout):
         subject = self.trained()
         calls = self._register_hooks(subject)
@@ -28,7 +34,7 @@ class NativeCases(ContractBase):
         self.must_replace(subject, saved, self.write(self.files(saved, layout)))
         self.verdict([] if calls == ["pre", "post"] else [f"hooks that fired: {calls}, expected one pre and one post"])
 
-    @case(1, 2, rows=(28,))
+    @case(1, 2, rows=(28,), needs=[FIRES_HOOKS])
     def test_no_post_hook_after_a_refusal(self, layout):
         subject = self.trained()
         calls = self._register_hooks(subject)
@@ -39,9 +45,8 @@ class NativeCases(ContractBase):
         problems = ["a checkpoint that cannot be right was accepted"] if error is None else []
         self.verdict(problems + (["a post hook fired after a refusal"] if "post" in calls else []))
 
-    @case(1, rows=(28,))
+    @case(1, rows=(28,), needs=[FIRES_HOOKS])
     def test_hook_that_changes_the_state_dict(self, layout):
-        self.require(self.fires_hooks, "the class does not load through torch")
         subject = self.trained()
 
         def halve_rates(optimizer, state_dict):
@@ -53,9 +58,8 @@ class NativeCases(ContractBase):
         path = self.write(self.files(saved, layout))
         self.must_replace(subject, halve_rates(None, saved), path)
 
-    @case(1, rows=(28,))
+    @case(1, rows=(28,), needs=[FIRES_HOOKS])
     def test_pre_hooks_run_in_order(self, layout):
-        self.require(self.fires_hooks, "the class does not load through torch")
         subject = self.trained()
 
         def changed(state_dict, change):
@@ -77,10 +81,9 @@ class NativeCases(ContractBase):
         return path
 
     def _with_own_layout(self, seed):
-        self.require(self.whole_tensors and self.by_position, "nobody knows which part of them is this rank's")
         return self.trained(seed, self.recipe(optimizer="KeepsItsOwnLayout"))
 
-    @case(1, layouts=lambda layout: layout == "torch-one-file")
+    @case(1, layouts=lambda layout: layout == "torch-one-file", needs=[WHOLE_TENSORS, IDS_ARE_LABELS])
     def test_layout_of_the_optimizers_own(self, layout):
         source, subject = self._with_own_layout(1), self._with_own_layout(2)
         expected = frozen(source.inner.state_dict())
@@ -88,7 +91,7 @@ class NativeCases(ContractBase):
         problems = differences(expected, frozen(subject.inner.state_dict()), "")
         self.verdict(problems + differences(7, subject.inner.count, "what the file has beside state"))
 
-    @case(3, 4, layouts=lambda layout: layout == "torch-one-file")
+    @case(3, 4, layouts=lambda layout: layout == "torch-one-file", needs=[WHOLE_TENSORS, IDS_ARE_LABELS])
     def test_layout_of_the_optimizers_own_that_does_not_fit(self, layout):
         subject = self._with_own_layout(1)
 
@@ -102,9 +105,8 @@ class NativeCases(ContractBase):
             problems.append(f"the optimizer's own reason was not raised: {error!r}")
         self.verdict(problems)
 
-    @case(1, layouts=lambda layout: layout == "torch-one-file")
+    @case(1, layouts=lambda layout: layout == "torch-one-file", needs=[WHOLE_TENSORS, IDS_ARE_LABELS])
     def test_what_a_file_holds_beside_state_and_groups(self, layout):
-        self.require(self.whole_tensors and self.by_position, "such files are put together from those of the ranks")
         recipe = self.recipe(optimizer="SavesMore")
         source, subject = self.trained(1, recipe), self.trained(2, recipe)
         saved = frozen(source.inner.state_dict())
@@ -121,11 +123,11 @@ class NativeCases(ContractBase):
             group.pop("filled by __setstate__", None)
         self.must_replace(subject, saved, self.write(self.files(saved, layout)))
 
-    @case(1)
+    @case(1, needs=[KEEPS_NAMES])
     def test_names_of_parameters(self, layout):
-        self.require(self.names_parameters(), "this torch has no names of parameters, or the class keeps none")
         recipe = self.recipe(named=True)
         subject = self.trained(recipe=recipe)
+        self.require("param_names" in subject.inner.param_groups[0], NO_NAMES)
         # Files of an older torch have no names; the optimizer keeps its own.
         saved = self.saved(self.recipe(), ids=(0, 2))
         self.must_replace(subject, saved, self.write(self.files(saved, layout)))
@@ -138,18 +140,16 @@ class NativeCases(ContractBase):
         saved["state"]["global"] = {"seen": torch.arange(3), "name": 4}
         self.must_replace(subject, saved, self.write(self.files(saved, layout)))
 
-    @case(1, layouts=is_torch)
+    @case(1, layouts=is_torch, needs=[WHOLE_TENSORS])
     def test_collection_of_tensors(self, layout):
-        self.require(self.whole_tensors, "nobody knows which part of them is this rank's")
         subject = self.trained()
         saved = self.saved(ids=(0, 1))
         saved["state"][0]["history"] = [torch.ones(2), {"last": torch.ones(3)}]
         self.must_replace(subject, saved, self.write(self.files(saved, layout)))
 
     @pytest.mark.parametrize("name", ["LBFGS", "Adafactor", "SGD", "Adagrad", "Rprop", "RMSprop"])
-    @case(1)
+    @case(1, needs=[TAKES_THE_OPTIMIZER])
     def test_optimizers_with_other_state(self, layout, name):
-        self.require(self.whole_optimizers or name not in ("LBFGS", "Adafactor", "Adagrad"), "not with this class")
         self.require(hasattr(torch.optim, name), "this torch has no such optimizer")
         # LBFGS takes one group only.
         one_group = {"groups": ((0, 1, 2, 3),), "rates": (0.01,)} if name == "LBFGS" else {}
@@ -175,9 +175,8 @@ class NativeCases(ContractBase):
         saved = self.saved(recipe, ids=tuple(range(1, len(recipe.shapes))))
         self.must_replace(subject, saved, self.write(self.files(saved, layout)))
 
-    @case(1)
+    @case(1, needs=[EMPTY_GROUPS])
     def test_group_without_parameters(self, layout):
-        self.require(self.allows_empty_groups, "the class's optimizers have no empty groups")
         recipe = self.recipe(groups=((0, 1), (), (2, 3)), rates=(0.01, 0.02, 0.03))
         subject = self.trained(recipe=recipe)
         saved = self.saved(recipe, ids=(3,))

@@ -14,6 +14,7 @@ import torch
 from ..base import ContractBase, case
 from ..checkpoint_files import is_torch
 from ..comparison import differences, frozen, look_at
+from ..needs import Need
 from ..parallel_weights import cut_dimension, padded
 from .own_files import SIZES, OwnFilesCases
 
@@ -29,6 +30,15 @@ OPTIMIZERS = {
 FACTORED = ("CAME", "colossalai.Adafactor")
 #: The dimension that each moment is averaged over.
 AVERAGED_OVER = {"exp_avg_sq_row": 1, "exp_avg_res_row": 1, "exp_avg_sq_col": 0, "exp_avg_res_col": 0}
+
+TAKES_THE_OPTIMIZER = Need(
+    "the plugin cannot drive this optimizer", lambda contract, arguments: arguments["name"] in contract.optimizers
+)
+AVERAGES_TOGETHER = Need(
+    "each rank averages its own part alone, and saving refuses that",
+    lambda contract, arguments: arguments["name"] not in FACTORED or not contract.averages_apart,
+)
+AVERAGES_APART = Need("the ranks average together", lambda contract, _: contract.averages_apart)
 
 
 class OptimizerCases(OwnFilesCases):
@@ -54,7 +64,6 @@ class OptimizerCases(OwnFilesCases):
         Returns:
             Recipe: the recipe.
         """
-        self.require(name in self.optimizers, "the plugin cannot drive this optimizer")
         return self.recipe(shapes=self.shapes, optimizer=name, options=OPTIMIZERS[name])
 
     def trained_on_some(self, recipe, seed=1):
@@ -92,20 +101,18 @@ class OptimizerCases(OwnFilesCases):
 
     @pytest.mark.parametrize("shards", [*SIZES, "one file"])
     @pytest.mark.parametrize("name", OPTIMIZERS)
-    @case(1, 10, rows=(1, 4, 25))
+    @case(1, 10, rows=(1, 4, 25), needs=[TAKES_THE_OPTIMIZER, AVERAGES_TOGETHER])
     def test_saves_loads_and_goes_on(self, name, shards):
         recipe = self.recipe_of(name)
-        self.require(name not in FACTORED or not self.averages_apart, "this is refused")
         source, subject = self.trained_on_some(recipe), self.trained(2, recipe)
         options = {"shard": False} if shards == "one file" else {"size_per_shard": SIZES[shards]}
         self._goes_on_alike(source, subject, self.save(source, **options))
 
     @pytest.mark.parametrize("shards", [*SIZES, "one file"])
     @pytest.mark.parametrize("name", FACTORED)
-    @case(3, rows=(25,))
+    @case(3, rows=(25,), needs=[TAKES_THE_OPTIMIZER, AVERAGES_APART])
     def test_moments_that_belong_to_no_whole_are_not_saved(self, name, shards):
         recipe = self.recipe_of(name)
-        self.require(self.averages_apart, "the ranks average together")
         source = self.trained_on_some(recipe)
         before, problems = look_at(source.inner), []
         options = {"shard": False} if shards == "one file" else {"shard": True, "size_per_shard": SIZES[shards]}
@@ -119,7 +126,7 @@ class OptimizerCases(OwnFilesCases):
         self.verdict(problems + differences(before, look_at(source.inner), "after the refusal, "))
 
     @pytest.mark.parametrize("name", OPTIMIZERS)
-    @case(1, rows=(1, 25))
+    @case(1, rows=(1, 25), needs=[TAKES_THE_OPTIMIZER])
     def test_saved_by_the_optimizer_in_one_process(self, name, layout):
         recipe = self.recipe_of(name)
         subject = self.trained(2, recipe)
@@ -134,7 +141,7 @@ class OptimizerCases(OwnFilesCases):
         "key, transposed", [("exp_avg_sq_row", "exp_avg_sq_col"), ("exp_avg_sq_col", "exp_avg_sq_row")]
     )
     @pytest.mark.parametrize("name", FACTORED)
-    @case(2, 3, rows=(8,))
+    @case(2, 3, rows=(8,), needs=[TAKES_THE_OPTIMIZER])
     def test_moments_of_something_else(self, name, key, transposed, layout):
         recipe = self.recipe_of(name)
         subject = self.trained(2, recipe)

@@ -9,6 +9,7 @@ import torch
 from ..base import ContractBase, case
 from ..checkpoint_files import GROUP_FILE, is_sharded, truncate
 from ..comparison import differences
+from ..needs import FIRES_HOOKS, LOADS_TOGETHER
 
 #: What goes wrong on one rank only.
 FAULTS = ("missing shard", "short shard", "no directory", "other groups", "a shape")
@@ -21,18 +22,17 @@ class RankCases(ContractBase):
 
     @pytest.mark.parametrize("failing", ["first", "last"])
     @pytest.mark.parametrize("fault", FAULTS)
-    @case(3, rows=(24,), deadline=30.0)
+    @case(3, rows=(24,), deadline=30.0, needs=[LOADS_TOGETHER])
     def test_one_rank_fails(self, layout, fault, failing):
         self._one_rank_fails(layout, fault, failing)
 
     @pytest.mark.parametrize("failing", ["first", "last"])
     @pytest.mark.parametrize("fault", FAULTS_OF_DIRECTORIES)
-    @case(3, rows=(24,), deadline=30.0, layouts=is_sharded)
+    @case(3, rows=(24,), deadline=30.0, layouts=is_sharded, needs=[LOADS_TOGETHER])
     def test_one_rank_lacks_a_file(self, layout, fault, failing):
         self._one_rank_fails(layout, fault, failing)
 
     def _one_rank_fails(self, layout, fault, failing):
-        self.require(self.distributed and self.world_size > 1, "the ranks do not load together")
         subject = self.trained()
         path = self.write(self.files(self.saved(), layout))
         bad_rank = 0 if failing == "first" else self.world_size - 1
@@ -83,9 +83,8 @@ class RankCases(ContractBase):
         """
         return param_id
 
-    @case(3, rows=(24,), deadline=30.0)
+    @case(3, rows=(24,), deadline=30.0, needs=[LOADS_TOGETHER])
     def test_ranks_that_see_different_checkpoints(self, layout):
-        self.require(self.distributed and self.world_size > 1, "the ranks do not load together")
         subject = self.trained()
         saved = self.saved()
         # Sound on each rank, but a save that had not reached every node yet.
@@ -94,9 +93,8 @@ class RankCases(ContractBase):
         old_path = self.write(self.files(other, layout), "old")
         self.must_refuse(subject, path if self.rank == 0 else old_path)
 
-    @case(3, rows=(24,), deadline=30.0, layouts=is_sharded)
+    @case(3, rows=(24,), deadline=30.0, layouts=is_sharded, needs=[LOADS_TOGETHER])
     def test_ranks_that_see_different_indexes(self, layout):
-        self.require(self.distributed and self.world_size > 1, "the ranks do not load together")
         subject = self.trained()
         # Both sound, and with the same groups: two saves of one run.
         path = self.write(self.files(self.saved(), layout, shards=2), "new")
@@ -104,11 +102,10 @@ class RankCases(ContractBase):
         self.must_refuse(subject, path if self.rank == 0 else old_path)
 
     @pytest.mark.parametrize("failing", ["first", "last"])
-    @case(4, 3, deadline=30.0)
+    @case(4, 3, deadline=30.0, needs=[FIRES_HOOKS])
     def test_loading_fails_after_validation(self, layout, failing):
         recipe = self.recipe(optimizer="FailsWhileLoading")
         subject = self.trained(recipe=recipe)
-        self.require(self.fires_hooks, "the class does not load through torch")
         saved = self.saved(recipe)
         path = self.write(self.files(saved, layout))
         groups = [{**group, "params": len(group["params"])} for group in subject.inner.param_groups]
@@ -138,9 +135,8 @@ class RankCases(ContractBase):
         problems += differences(groups, now, "parameter groups")
         return problems + differences(weights, subject.weights(), "loading changed the ")
 
-    @case(4)
+    @case(4, needs=[FIRES_HOOKS])
     def test_old_state_is_released_first(self, layout):
-        self.require(self.fires_hooks, "the class does not load through torch")
         recipe = self.recipe(optimizer="WatchesItsState")
         subject = self.trained(recipe=recipe)
         saved = self.saved(recipe)

@@ -1,7 +1,5 @@
 """Contract points 2 and 3: what does not fit the optimizer is refused before anything has changed."""
 
-import dataclasses
-
 import numpy
 import pytest
 import torch
@@ -9,6 +7,7 @@ import torch
 from ..base import ContractBase, case
 from ..checkpoint_files import is_sharded, is_torch
 from ..comparison import frozen
+from ..needs import CUT_TENSORS, IDS_ARE_LABELS, KEEPS_NAMES, NO_NAMES, NO_ROWS_AND_COLUMNS, SEVERAL_GROUPS, Need
 
 
 def merged(groups):
@@ -86,31 +85,35 @@ def an_id_and_shape(subject):
     return next((each, shape) for each, shape in subject.shapes.items() if len(shape) > 1 and shape[0] > 1)
 
 
+REFUSES_THE_SHAPE = Need(
+    "ColossalAI writes such state itself",
+    lambda contract, arguments: arguments["new_shape"] != "flat" or not contract.accepts_flat_state,
+)
+
+
 class RefusingCases(ContractBase):
     """Checkpoints that are sound, but not this optimizer's."""
 
     @pytest.mark.parametrize("change", [merged, moved, split, shorter, one_more], ids=lambda change: change.__name__)
-    @case(2, 3, rows=(6,))
+    @case(2, 3, rows=(6,), needs=[SEVERAL_GROUPS])
     def test_other_groups(self, layout, change):
         subject = self.trained()
         saved = self.saved()
-        self.require(len(saved["param_groups"]) > 1, "the configuration has one group")
         # Without state, nothing but the groups themselves tells that this parameter is missing in the shorter ones.
         saved["state"].pop(saved["param_groups"][-1]["params"][-1])
         files = self.files(saved, layout)
         files.groups = change(files.groups)
         self.must_refuse(subject, self.write(files), ["group"], kinds=ValueError)
 
-    @case(2, 3, rows=(6,))
+    @case(2, 3, rows=(6,), needs=[SEVERAL_GROUPS])
     def test_more_groups_than_the_optimizer_has(self, layout):
         everything = tuple(range(len(self.recipe().shapes)))
         subject = self.trained(recipe=self.recipe(groups=(everything,), rates=(0.01,)))
         saved = self.saved()
-        self.require(len(saved["param_groups"]) > 1, "the configuration has one group")
         self.must_refuse(subject, self.write(self.files(saved, layout)), ["group"], kinds=ValueError)
 
     @pytest.mark.parametrize("new_shape", ["shorter", "longer", "transposed", "another dimension", "flat", "a number"])
-    @case(2, 3, rows=(8,))
+    @case(2, 3, rows=(8,), needs=[REFUSES_THE_SHAPE])
     def test_state_of_another_shape(self, layout, new_shape):
         subject = self.trained()
         saved = self.saved()
@@ -124,7 +127,6 @@ class RefusingCases(ContractBase):
             "flat": value.flatten(),
             "a number": value.flatten()[0],
         }[new_shape]
-        self.require(new_shape != "flat" or not self.accepts_flat_state, "upstream writes such state itself")
         saved["state"][param_id]["exp_avg"] = wrong.clone()
         files = self.files(saved, layout)
         mentions = ["exp_avg", param_id, shape, tuple(wrong.shape)]
@@ -154,17 +156,15 @@ class RefusingCases(ContractBase):
         mentions = ["momentum", param_id, shape, (99,)]
         self.must_refuse(subject, self.write(self.files(saved, layout)), mentions, kinds=ValueError)
 
-    @case(2, 3, rows=(12,), layouts=is_torch)
+    @case(2, 3, rows=(12,), layouts=is_torch, needs=[CUT_TENSORS])
     def test_collection_of_tensors_that_cannot_be_cut(self, layout):
-        self.require(not self.whole_tensors, "nothing has to be cut")
         subject = self.trained()
         saved = self.saved(ids=(0, 1))
         saved["state"][0]["history"] = [torch.ones(2), {"last": torch.ones(3)}]
         self.must_refuse(subject, self.write(self.files(saved, layout)), [0, "history"], kinds=ValueError)
 
-    @case(2, 3, rows=(12, 25))
+    @case(2, 3, rows=(12, 25), needs=[NO_ROWS_AND_COLUMNS])
     def test_moments_of_rows_and_columns_that_cannot_be_cut(self, layout):
-        self.require(not self.has_rows_and_columns, "what this rank has has rows and columns still")
         subject = self.trained()
         saved = self.saved()
         saved["state"][0]["exp_avg_sq_row"] = torch.ones(subject.shapes[0][:-1])
@@ -260,11 +260,11 @@ class RefusingCases(ContractBase):
         saved["state"][0]["exp_avg"] = saved["state"][0]["exp_avg"].to("meta")
         self.must_refuse(subject, self.write(self.files(saved, layout)), [0, "exp_avg"], kinds=ValueError)
 
-    @case(2, 3, rows=(7,))
+    @case(2, 3, rows=(7,), needs=[KEEPS_NAMES])
     def test_parameter_names_in_another_order(self, layout):
-        self.require(self.names_parameters(), "this torch has no names of parameters, or the class keeps none")
         recipe = self.recipe(shapes=((4, 3), (4, 3), (2, 3), (7,)), named=True)
         subject = self.trained(recipe=recipe)
+        self.require("param_names" in subject.inner.param_groups[0], NO_NAMES)
         saved = self.saved(recipe)
         files = self.files(saved, layout)
         # The last ones: a rank that holds some of the parameters has fewer ids than its groups have names.
@@ -272,11 +272,11 @@ class RefusingCases(ContractBase):
         files.groups[-1]["param_names"] = names[::-1]
         self.must_refuse(subject, self.write(files), names, kinds=ValueError)
 
-    @case(1, rows=(7,))
+    @case(1, rows=(7,), needs=[KEEPS_NAMES])
     def test_renamed_parameters(self, layout):
-        self.require(self.names_parameters(), "this torch has no names of parameters, or the class keeps none")
         recipe = self.recipe(named=True)
         subject = self.trained(recipe=recipe)
+        self.require("param_names" in subject.inner.param_groups[0], NO_NAMES)
         saved = self.saved(recipe, ids=(0, 1))
         for group in saved["param_groups"]:
             group["param_names"] = [f"module.{name}" for name in group["param_names"]]
@@ -294,9 +294,8 @@ class RefusingCases(ContractBase):
         else:
             self.must_refuse(subject, self.write(files), ["numpy"])
 
-    @case(1)
+    @case(1, needs=[IDS_ARE_LABELS])
     def test_ids_are_labels(self, layout):
-        self.require(self.by_position, "this class has ids of its own")
         subject = self.trained()
         saved = self.saved(ids=(0, 1, 2))
         labels = {param_id: 10 * param_id + 5 for group in saved["param_groups"] for param_id in group["params"]}
@@ -304,18 +303,3 @@ class RefusingCases(ContractBase):
         for group in saved["param_groups"]:
             group["params"] = [labels[param_id] for param_id in group["params"]]
         self.must_replace(subject, saved, self.write(self.files(saved, layout)))
-
-    def names_parameters(self):
-        """Whether torch optimizers keep names here, and this class too.
-
-        Returns:
-            bool: whether they do.
-        """
-        if not self.keeps_names:
-            return False
-        try:
-            # Before 2.6 an optimizer took no names.
-            torch.optim.SGD([("weight", torch.nn.Parameter(torch.zeros(1)))], lr=0.1)
-        except TypeError:
-            return False
-        return "param_names" in self.build(recipe=dataclasses.replace(self.recipe(), named=True)).inner.param_groups[0]

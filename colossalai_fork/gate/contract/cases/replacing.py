@@ -7,6 +7,7 @@ import torch
 from ..base import ContractBase, case
 from ..checkpoint_files import is_safetensors
 from ..comparison import frozen
+from ..needs import ROWS_AND_COLUMNS
 
 
 class ReplacingCases(ContractBase):
@@ -139,9 +140,8 @@ class ReplacingCases(ContractBase):
             saved = self.saved(recipe, ids=(1, 2))
             self.must_replace(subject, saved, self.write(self.files(saved, layout), name))
 
-    @case(1, rows=(12, 25))
+    @case(1, rows=(12, 25), needs=[ROWS_AND_COLUMNS])
     def test_moments_of_rows_and_columns(self, layout):
-        self.require(self.has_rows_and_columns, "what is cut flat has no rows")
         recipe = self.recipe(optimizer="RowsAndColumns", shapes=((4, 3), (5,), (3, 4), (3, 5, 4)))
         subject = self.trained(recipe=recipe)
         saved = self.saved(recipe, ids=(0, 1, 3))

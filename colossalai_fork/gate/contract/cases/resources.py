@@ -2,7 +2,6 @@
 
 import collections
 import os
-import sys
 
 import pytest
 import torch
@@ -13,6 +12,13 @@ from ..checkpoint_files import is_sharded
 from ..comparison import differences
 from ..counting import bytes_read, calls_of, openings_of, searches
 from ..memory_watch import MIB, MemoryWatch, give_freed_memory_back
+from ..needs import LINUX, LOADS_SHARDS, Need
+
+KEEPS_A_PART = Need("the rank keeps all of it", lambda contract, _: contract.cuts and contract.world_size > 1)
+ONE_PROCESS = Need(
+    "it is counted on one process, which has all parameters as well", lambda contract, _: contract.world_size == 1
+)
+LINEAR = Need("the optimizer itself does more than that", lambda contract, _: contract.linear_in_parameters)
 
 
 class ResourceCases(ContractBase):
@@ -29,10 +35,8 @@ class ResourceCases(ContractBase):
         )
         return recipe, shards * elements * 4, elements * 4
 
-    @case(5, rows=(30,))
+    @case(5, rows=(30,), needs=[LINUX, LOADS_SHARDS])
     def test_at_most_one_shard_of_extra_memory(self):
-        self.require(sys.platform == "linux", "memory is measured on Linux only")
-        self.require("torch-sharded" in self.layouts, "the class loads no shards")
         recipe, total, per_shard = self._large()
         subject = self.trained(recipe=recipe, steps=1)
         saved = self.saved(recipe, steps=1)
@@ -45,10 +49,8 @@ class ResourceCases(ContractBase):
         allowed = per_shard + MIB
         self.verdict([] if watch.anonymous <= allowed else [f"{watch.anonymous} extra bytes, {allowed} allowed"])
 
-    @case(6)
+    @case(6, needs=[LINUX, KEEPS_A_PART])
     def test_reads_its_own_part_only(self):
-        self.require(sys.platform == "linux", "reads are counted on Linux only")
-        self.require(self.cuts and self.world_size > 1, "the rank keeps all of it")
         recipe, total, _ = self._large(shards=2, elements=2**22)
         subject = self.trained(recipe=recipe, steps=1)
         saved = self.saved(recipe, steps=1)
@@ -77,10 +79,8 @@ class ResourceCases(ContractBase):
         several = {name: opened.get(name, 0) for name in names if opened.get(name, 0) > 1}
         self.verdict([f"opened more than once for reading: {several}"] if several else [])
 
-    @case(7, deadline=120.0)
+    @case(7, deadline=120.0, needs=[ONE_PROCESS, LINEAR])
     def test_work_grows_linearly(self):
-        self.require(self.world_size == 1, "it is counted on one process, which has all parameters as well")
-        self.require(self.linear_in_parameters, "the optimizer itself does more than that")
         works = []
         for count in (300, 2400):
             recipe = self.recipe(

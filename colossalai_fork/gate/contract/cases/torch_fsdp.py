@@ -8,6 +8,7 @@ import torch
 from ..base import case
 from ..checkpoint_files import is_safetensors
 from ..fsdp_units import Wrapping
+from ..needs import ANOTHER_RANK
 from .unmodified_files import UnmodifiedFilesCases
 
 
@@ -98,9 +99,8 @@ class FlatParameterCases(UnmodifiedFilesCases):
         saved = self.saved(ids=(0, 2))
         self.must_replace(subject, saved, self.write(self.files(saved, layout)))
 
-    @case(3, deadline=30.0, hangs=True)
+    @case(3, deadline=30.0, hangs=True, needs=[ANOTHER_RANK])
     def test_settings_for_saving_and_a_rank_that_fails(self, layout):
-        self.require(self.world_size > 1, "there is no other rank")
         subject = self.trained_with_settings_for_saving()
         path = self.write(self.files(self.saved(), layout))
         failing = self.world_size - 1
