@@ -16,7 +16,8 @@ _RUNNING = pytest.StashKey()
 STATUS = "contract-status"
 #: Those that say why, and what was violated where.
 REASON, FINDINGS = "contract-reason", "contract-findings"
-#: What was left out because it does not apply: (id, checkpoint IO class, contract points, number of processes, reason).
+#: What was left out because it does not apply: by test class, method and reason, an (id, checkpoint IO class, contract points,
+#: number of processes, reason) of one of the tests.
 LEFT_OUT = pytest.StashKey()
 #: The same in what a process of pytest-xdist hands over as it ends.
 HANDED_OVER = "contract-not-applicable"
@@ -60,8 +61,6 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "cuda: needs a CUDA device; skipped, with the reason, where there is none")
 
 
-# Whoever leaves tests out for another reason does so before.
-@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
     """Leave out cases that do not apply, and choose the arguments that the others run with.
 
@@ -71,7 +70,7 @@ def pytest_collection_modifyitems(config, items):
         return
     cases = [item for item in items if hasattr(getattr(item, "function", None), "case")]
     dropped, choices = set(), {}
-    left_out = {}
+    left_out = config.stash.setdefault(LEFT_OUT, {})
     for item in cases:
         contract = item.cls()
         reason = contract.why_not(item.originalname, item.callspec.params if hasattr(item, "callspec") else {})
@@ -82,7 +81,6 @@ def pytest_collection_modifyitems(config, items):
             left_out.setdefault((item.cls, item.originalname, reason), found)
         elif not (item.cls.thorough or config.getoption("--thorough")):
             choices.setdefault((item.cls, item.originalname), []).append(item)
-    config.stash[LEFT_OUT] = list(left_out.values())
     for (cls, method), alternatives in choices.items():
         # Not random: a failure must come again, and xdist's processes must choose alike.
         number = zlib.crc32(f"{cls.__name__}.{method}".encode())
@@ -100,7 +98,7 @@ def pytest_collection_modifyitems(config, items):
 def pytest_sessionfinish(session):
     """Hand over what was left out, where this is a process of pytest-xdist."""
     if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput[HANDED_OVER] = session.config.stash.get(LEFT_OUT, [])
+        session.config.workeroutput[HANDED_OVER] = list(session.config.stash.get(LEFT_OUT, {}).values())
 
 
 def pytest_runtest_setup(item):

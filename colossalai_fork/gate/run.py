@@ -140,7 +140,8 @@ class Collector:
     def pytest_sessionfinish(self, session):
         for nodeid in list(self._pending):
             self._finish(nodeid)
-        for nodeid, checkpoint_io, points, processes, reason in session.config.stash.get(LEFT_OUT, self._left_out):
+        self._left_out = self._left_out or session.config.stash.get(LEFT_OUT, {}).values()
+        for nodeid, checkpoint_io, points, processes, reason in self._left_out:
             found = CaseResult(nodeid, checkpoint_io, tuple(points), processes, NOT_APPLICABLE, reason, reason, (), 0.0)
             self.results.results.append(found)
 

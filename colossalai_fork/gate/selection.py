@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from .plugin import ESSENTIAL
+from .plugin import ESSENTIAL, LEFT_OUT
 
 
 def pytest_addoption(parser):
@@ -101,6 +101,9 @@ def pytest_collection_modifyitems(config, items):
         on_cuda = item.get_closest_marker("cuda") is not None
         # With a mistake, waiting for the rest would be of no use.
         (selected if not failures and is_selected(cls, *wanted, on_cuda) else deselected).append(item)
+    left_out = config.stash.get(LEFT_OUT, {})
+    for found in [each for each in left_out if not is_selected(each[0], *wanted, each[0].device == "cuda")]:
+        del left_out[found]
     path = config.getoption("--gate-collected")
     if path:
         # Each process of a distributed run collects the same, and replaces the file as a whole.
