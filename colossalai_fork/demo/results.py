@@ -1,5 +1,7 @@
 """What came of the demo, and what must hold of it."""
 
+from __future__ import annotations
+
 import json
 from dataclasses import dataclass, field
 from typing import List, Optional
@@ -38,7 +40,7 @@ class Reproduction:
     parameter: str
 
     @classmethod
-    def read(cls, printed):
+    def read(cls, printed: str) -> Reproduction:
         """Read the script's output.
 
         Args:
@@ -74,11 +76,11 @@ class Run:
     digests: List[str]
 
     @property
-    def mean_loss(self):
+    def mean_loss(self) -> float:
         """float: of the steps after the checkpoint."""
         return sum(self.after) / len(self.after)
 
-    def equals(self, other):
+    def equals(self, other: Run) -> bool:
         """Tell whether another run came to the same, bit for bit.
 
         Args:
@@ -89,7 +91,7 @@ class Run:
         """
         return self.after == other.after and self.digests == other.digests
 
-    def difference(self, other):
+    def difference(self, other: Run) -> float:
         """Measure how far the losses after the checkpoint are from another run's.
 
         Args:
@@ -121,7 +123,7 @@ class Training:
     unmodified_cannot_save: Optional[str] = field(default=None)
 
     @classmethod
-    def read(cls, path):
+    def read(cls, path: str) -> Training:
         """Read what the training wrote.
 
         Args:
@@ -136,7 +138,7 @@ class Training:
         return cls(runs[REFERENCE], runs[UNMODIFIED], runs[FIXED], **found)
 
 
-def claims_of_reproduction(unmodified, fixed):
+def claims_of_reproduction(unmodified: Reproduction, fixed: Reproduction) -> list[Claim]:
     """List what must hold of the smallest case.
 
     Args:
@@ -162,7 +164,7 @@ def claims_of_reproduction(unmodified, fixed):
     ]
 
 
-def claims_of_training(training):
+def claims_of_training(training: Training) -> list[Claim]:
     """List what must hold of the training.
 
     Args:
