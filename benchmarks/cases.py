@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Tuple
+from typing import Any
 
 #: All loaders, in the order of the report.
 CONTESTANTS = ("ours", "unmodified", "native", "dcp", "floor")
@@ -39,8 +39,8 @@ class Case:
     width: int = 1024
     safetensors: bool = False
     shards: int = 10
-    contestants: Tuple[str, ...] = CONTESTANTS
-    caches: Tuple[str, ...] = (WARM, COLD)
+    contestants: tuple[str, ...] = CONTESTANTS
+    caches: tuple[str, ...] = (WARM, COLD)
 
     @property
     def megabytes_per_shard(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, List
+from typing import TYPE_CHECKING
 
 from .cases import CONTESTANTS as ORDER
 from .contestants import NAMES
@@ -31,9 +31,9 @@ class Table:
     """
 
     title: str
-    head: List[str]
+    head: list[str]
     words: int
-    rows: List[List[str]]
+    rows: list[list[str]]
 
 
 def overview(results: Results) -> Table:

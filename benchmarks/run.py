@@ -30,10 +30,10 @@ class Results:
         failures (List[dict]): ``case``, ``contestant`` and ``reason`` of those that could not do the job.
     """
 
-    machine: dict
-    titles: dict
-    records: list = dataclasses.field(default_factory=list)
-    failures: list = dataclasses.field(default_factory=list)
+    machine: dict[str, object]
+    titles: dict[str, str]
+    records: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    failures: list[dict[str, str]] = dataclasses.field(default_factory=list)
 
     @property
     def rows(self) -> list[Row]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from typing import Any, Iterable, Optional
+from typing import Any, Iterable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,12 +61,12 @@ class Row:
     destination: str
     contestant: str
     seconds: Spread
-    disk_share: Optional[float] = None
-    extra_anonymous: Optional[int] = None
-    peak_resident: Optional[int] = None
-    files_opened: Optional[int] = None
-    openings: Optional[int] = None
-    extra_device: Optional[int] = None
+    disk_share: float | None = None
+    extra_anonymous: int | None = None
+    peak_resident: int | None = None
+    files_opened: int | None = None
+    openings: int | None = None
+    extra_device: int | None = None
 
     @property
     def situation(self) -> tuple[str, str, str]:

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from typing import List
 
 from .results import Training
 
@@ -18,8 +17,8 @@ class Curve:
     """
 
     name: str
-    steps: List[int]
-    losses: List[float]
+    steps: list[int]
+    losses: list[float]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import List, Optional
 
 from .schedule import FIXED, REFERENCE, UNMODIFIED
 
@@ -67,13 +66,13 @@ class Run:
         digests (List[str]): at the end, a hash of the bits of the parameters and of the optimizer's state on each rank.
     """
 
-    before: List[float]
-    astray: List[float]
-    after: List[float]
+    before: list[float]
+    astray: list[float]
+    after: list[float]
     with_state: int
     accuracy: float
     distance: float
-    digests: List[str]
+    digests: list[str]
 
     @property
     def mean_loss(self) -> float:
@@ -120,7 +119,7 @@ class Training:
     unmodified: Run
     fixed: Run
     parameters: int
-    unmodified_cannot_save: Optional[str] = field(default=None)
+    unmodified_cannot_save: str | None = field(default=None)
 
     @classmethod
     def read(cls, path: str) -> Training:

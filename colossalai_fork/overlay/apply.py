@@ -36,7 +36,7 @@ class OverlayError(RuntimeError):
 
 @dataclass(frozen=True)
 class _Change:
-    owner: object
+    owner: types.ModuleType | type
     attribute: str
     original: object
     installed: object

@@ -35,7 +35,7 @@ class Part:
 
     digest: str
     line: int
-    lines: tuple
+    lines: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Source:
     file: str = "<source>"
     first_line: int = 1
     extra_wrappers: int = 0
-    modules: frozenset = frozenset()
+    modules: frozenset[str] = frozenset()
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:

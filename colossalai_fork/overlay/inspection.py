@@ -56,7 +56,7 @@ class Place:
         ours (object): what ours holds, or ``ABSENT`` as long as upstream's owner does not exist.
     """
 
-    owner: object
+    owner: ModuleType | type | None
     attribute: str
     present: object
     ours: object

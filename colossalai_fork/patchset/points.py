@@ -22,7 +22,7 @@ class Points:
             many say something: ``{"reset-general": {"GeneralCheckpointIO": {"1": [70, 90]}}}``.
     """
 
-    measured: dict
+    measured: dict[str, dict[str, dict[str, list[int]]]]
 
     def before(self, patch: str, name: str) -> dict[str, list[int]]:
         """Find what was measured last before a patch.

@@ -7,6 +7,7 @@ import pathlib
 
 from . import points
 from .errors import PatchError
+from .points import Points
 
 _HERE = pathlib.Path(__file__).resolve().parent
 _MESSAGE, _REQUEST = "# Commit message", "# Pull request"
@@ -36,10 +37,10 @@ class Patch:
     message: str
     request: str
     issue: str
-    tests: dict
-    classes: list
-    removes: list
-    needs: list | None
+    tests: dict[str, pathlib.Path]
+    classes: list[str]
+    removes: list[tuple[str, str, bool]]
+    needs: list[str] | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,8 +56,8 @@ class Series:
 
     folder: pathlib.Path
     branch: str
-    patches: list
-    points: object
+    patches: list[Patch]
+    points: Points
 
     def read(self, name: str) -> str:
         """Read one of the series' text frames, its own or the one for all series."""

@@ -30,8 +30,8 @@ class State:
         merged (bool): whether the tree's history has a commit of its title.
     """
 
-    patch: object
-    findings: list
+    patch: Patch
+    findings: list[Finding]
     merged: bool
 
     @property
@@ -59,9 +59,9 @@ class Commit:
         files (list[str]): what it touches.
     """
 
-    patch: object
+    patch: Patch
     id: str
-    files: list
+    files: list[str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,9 +74,9 @@ class Stack:
         commits (list[Commit]): the new commits, in order.
     """
 
-    root: object
-    states: list
-    commits: list
+    root: pathlib.Path
+    states: list[State]
+    commits: list[Commit]
 
 
 def look(series: Series, maker: Functions | Edits, root: pathlib.Path) -> list[State]:

@@ -24,8 +24,8 @@ class Author:
         signoff (bool): whether the committer signs the commits off.
     """
 
-    author: tuple
-    committer: tuple
+    author: tuple[str, str]
+    committer: tuple[str, str]
     date: str
     signoff: bool = False
 

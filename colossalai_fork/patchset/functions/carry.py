@@ -32,8 +32,8 @@ class Carried:
     """
 
     statement: cst.CSTNode
-    imports: list
-    siblings: list
+    imports: list[names.Import]
+    siblings: list[str]
 
 
 def carry(source: Source, module: str, name: str, target: str) -> Carried:

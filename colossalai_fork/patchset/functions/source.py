@@ -6,11 +6,17 @@ imports that it needs. Every other module is *new*: it goes to upstream's packag
 first patch whose code imports it.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import pathlib
+from typing import TYPE_CHECKING
 
 from ..errors import PatchError
 from ..text.modules import Origins
+
+if TYPE_CHECKING:
+    from ...overlay.table import Replacement
 
 FORK = "colossalai_fork"
 
@@ -29,7 +35,7 @@ class Source:
     root: pathlib.Path
     package: str
     upstream_package: str
-    rows: list
+    rows: list[Replacement]
 
     def text(self, module: str) -> str:
         """Read one of the fork's modules.

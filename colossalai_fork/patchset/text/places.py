@@ -13,7 +13,7 @@ import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
 from ..errors import DriftError
-from . import transplant, wording
+from . import names, transplant, wording
 from .syntax import parse
 
 BEFORE, AFTER, INSTEAD = "before", "after", "instead"
@@ -35,9 +35,9 @@ class Edit:
 
     function: str
     action: str
-    first: object
+    first: Callable[[cst.CSTNode], bool]
     text: str
-    last: object = None
+    last: Callable[[cst.CSTNode], bool] | None = None
     what: str = "the place"
 
 
@@ -53,7 +53,7 @@ class Method:
 
     owner: str
     text: str
-    after: tuple = ()
+    after: tuple[str, ...] = ()
 
     @property
     def function(self) -> str:
@@ -73,8 +73,8 @@ class Change:
     """
 
     file: str
-    edits: list
-    imports: tuple = ()
+    edits: list[Edit | Method]
+    imports: tuple[names.Import, ...] = ()
     optional: bool = False
 
 
