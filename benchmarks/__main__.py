@@ -1,19 +1,27 @@
 """``python -m benchmarks``: measure, and write the results down."""
 
+from __future__ import annotations
+
 import os
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from . import cases as known
 
+if TYPE_CHECKING:
+    from rich.console import Console
 
-def _chosen(whole, names, gigabytes):
+    from .run import Results
+
+
+def _chosen(whole: bool, names: tuple[str, ...], gigabytes: float) -> list[known.Case]:
     if names:
         return [known.by_name(name).scaled(gigabytes) for name in names]
     return [case.scaled(gigabytes) for case in (known.WHOLE if whole else known.QUICK)]
 
 
-def _measure(console, chosen, **options):
+def _measure(console: Console, chosen: list[known.Case], **options: Any) -> Results:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from .run import Run
@@ -22,7 +30,7 @@ def _measure(console, chosen, **options):
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("starting")
 
-        def tell(text):
+        def tell(text: str) -> None:
             progress.update(task, description=text, advance=tell.started)
             tell.started = 1
             if not console.is_terminal and text.endswith("saving"):
@@ -35,7 +43,7 @@ def _measure(console, chosen, **options):
         return run()
 
 
-def _has_cuda():
+def _has_cuda() -> bool:
     import torch
 
     return torch.cuda.is_available()
@@ -75,7 +83,16 @@ def _has_cuda():
     type=click.Path(exists=True, dir_okay=False),
     help="Measure nothing; report on this results.json.",
 )
-def main(whole, names, rounds, gigabytes, device, directory, output, show):
+def main(
+    whole: bool,
+    names: tuple[str, ...],
+    rounds: int,
+    gigabytes: float,
+    device: str,
+    directory: str | None,
+    output: str,
+    show: str | None,
+) -> None:
     """Measure how long loaders of optimizer checkpoints take, what they read and how much memory they need.
 
     The quick form takes about two minutes on two idle cores, the whole about fifteen. Exit status: 1 if a loader could not

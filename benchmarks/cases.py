@@ -1,7 +1,9 @@
 """What is measured: which configurations, how large, from which files, and who takes part."""
 
+from __future__ import annotations
+
 import dataclasses
-from typing import Tuple
+from typing import Any
 
 #: All loaders, in the order of the report.
 CONTESTANTS = ("ours", "unmodified", "native", "dcp", "floor")
@@ -37,15 +39,15 @@ class Case:
     width: int = 1024
     safetensors: bool = False
     shards: int = 10
-    contestants: Tuple[str, ...] = CONTESTANTS
-    caches: Tuple[str, ...] = (WARM, COLD)
+    contestants: tuple[str, ...] = CONTESTANTS
+    caches: tuple[str, ...] = (WARM, COLD)
 
     @property
-    def megabytes_per_shard(self):
+    def megabytes_per_shard(self) -> float:
         """What ColossalAI is told, in its units of 1,048,576 bytes."""
         return max(1.05 * self.megabytes * 1e6 / 2**20 / self.shards, 1e-3)
 
-    def scaled(self, factor):
+    def scaled(self, factor: float) -> Case:
         """The same with more state, or less. Cases of many small parameters stay as they are.
 
         Args:
@@ -57,16 +59,16 @@ class Case:
         return self if self.is_small else dataclasses.replace(self, megabytes=self.megabytes * factor)
 
     @property
-    def is_small(self):
+    def is_small(self) -> bool:
         """Whether the parameters have a few elements each, so that bytes do not count."""
         return self.megabytes * 1e6 / 8 < 100 * self.parameters
 
 
-def _general(name, title, **changes):
+def _general(name: str, title: str, **changes: Any) -> Case:
     return Case(f"general-{name}", f"General, {title}", **changes)
 
 
-def _small(count, contestants):
+def _small(count: int, contestants: tuple[str, ...]) -> Case:
     # exp_avg and exp_avg_sq of two elements in float32.
     return _general(
         f"small-{count // 1000}k",
@@ -119,7 +121,7 @@ QUICK = (
 )
 
 
-def by_name(name):
+def by_name(name: str) -> Case:
     """Find a case.
 
     Args:

@@ -6,10 +6,11 @@ import shutil
 import torch
 
 from . import contestants, gate_parts
-from .cases import COLD
+from .cases import COLD, Case
+from .subjects import Subject
 
 
-def write(case, subject, rank, directory):
+def write(case: Case, subject: Subject, rank: int, directory: str) -> None:
     """Save the state of a subject for each contestant of a case. To be called on every rank.
 
     Args:
@@ -33,7 +34,7 @@ def write(case, subject, rank, directory):
         checkpoint.save({"optimizer": state}, checkpoint_id=os.path.join(directory, "dcp"))
 
 
-def settle(case, directory):
+def settle(case: Case, directory: str) -> None:
     """Give each rank files of its own, as on machines that share none, and have all files on the disk.
 
     Args:
@@ -51,7 +52,7 @@ def settle(case, directory):
                 os.fsync(file)
 
 
-def place(case, directory, files, rank, cache):
+def place(case: Case, directory: str, files: str, rank: int, cache: str) -> str:
     """Where a rank finds a checkpoint.
 
     Args:
@@ -68,7 +69,7 @@ def place(case, directory, files, rank, cache):
     return os.path.join(directory, f"{files}.{rank}" if own else files)
 
 
-def warm(path):
+def warm(path: str) -> None:
     """Have a checkpoint in the page cache.
 
     Args:
@@ -81,7 +82,7 @@ def warm(path):
                 pass
 
 
-def drop(path):
+def drop(path: str) -> None:
     """Have a checkpoint on the disk, and out of the page cache.
 
     Args:

@@ -1,8 +1,15 @@
 """Those who load: each puts the state of one checkpoint into an optimizer in its own way."""
 
+from __future__ import annotations
+
 import os
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+if TYPE_CHECKING:
+    from .cases import Case
+    from .subjects import Subject
 
 BLOCK = 2**16
 
@@ -13,10 +20,10 @@ class ColossalAI:
     name = "unmodified"
     files = "sharded"
 
-    def get_ready(self):
+    def get_ready(self) -> None:
         """Do what a training script does once, before it makes a model."""
 
-    def subject(self, case, device, sizes):
+    def subject(self, case: Case, device: str, sizes: list[int]) -> Subject:
         """Make what is loaded into.
 
         Args:
@@ -31,7 +38,7 @@ class ColossalAI:
 
         return subjects.make(case, device)
 
-    def load(self, subject, path):
+    def load(self, subject: Subject, path: str) -> None:
         """Load the checkpoint.
 
         Args:
@@ -46,7 +53,7 @@ class Ours(ColossalAI):
 
     name = "ours"
 
-    def get_ready(self):
+    def get_ready(self) -> None:
         import colossalai_fork
 
         colossalai_fork.apply()
@@ -58,7 +65,7 @@ class Native(ColossalAI):
     name = "torch"
     files = "native"
 
-    def load(self, subject, path):
+    def load(self, subject: Subject, path: str) -> None:
         device = next(iter(subject.model.parameters())).device
         state = torch.load(os.path.join(path, "optimizer.pt"), map_location=device, weights_only=True)
         subject.inner.load_state_dict(state)
@@ -70,7 +77,7 @@ class DistributedCheckpoint(ColossalAI):
     name = "torch DCP"
     files = "dcp"
 
-    def load(self, subject, path):
+    def load(self, subject: Subject, path: str) -> None:
         from torch.distributed import checkpoint
         from torch.distributed.checkpoint.state_dict import set_optimizer_state_dict
 
@@ -79,7 +86,7 @@ class DistributedCheckpoint(ColossalAI):
         set_optimizer_state_dict(model, subject.inner, optim_state_dict=state)
 
 
-def dcp_state(subject):
+def dcp_state(subject: Subject) -> tuple[torch.nn.Module, dict[str, Any]]:
     """What torch.distributed.checkpoint saves, and loads in place.
 
     Args:
@@ -101,21 +108,21 @@ class Buffers:
         sizes (List[int]): bytes of each tensor.
     """
 
-    def __init__(self, sizes):
+    def __init__(self, sizes: list[int]) -> None:
         # Small ones lie side by side in blocks.
         large = [size for size in sizes if size > BLOCK]
         blocks, rest = divmod(sum(sizes) - sum(large), BLOCK)
         self.sizes = large + [BLOCK] * blocks + [rest] * (rest > 0)
         self.tensors = []
 
-    def forget(self):
+    def forget(self) -> None:
         """Give the memory back."""
         self.tensors = []
 
-    def train(self):
+    def train(self) -> None:
         """State is there already if anything was loaded."""
 
-    def tensor_sizes(self):
+    def tensor_sizes(self) -> list[int]:
         """Bytes of each buffer.
 
         Returns:
@@ -129,10 +136,10 @@ class Floor(ColossalAI):
 
     name = "floor"
 
-    def subject(self, case, device, sizes):
+    def subject(self, case: Case, device: str, sizes: list[int]) -> Buffers:
         return Buffers(sizes)
 
-    def load(self, subject, path):
+    def load(self, subject: Buffers, path: str) -> None:
         subject.forget()
         files = [os.path.join(path, name) for name in sorted(os.listdir(path))]
         subject.tensors = [torch.empty(size, dtype=torch.uint8) for size in subject.sizes]

@@ -1,6 +1,16 @@
 """Draws the results: a bar for each loader, against the floor."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from .contestants import NAMES
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from .run import Results
+    from .summary import Row
 
 #: Colours that people with any colour vision can tell apart (Okabe and Ito's).
 _COLOURS = {"ours": "#0072b2", "unmodified": "#d55e00", "native": "#999999", "dcp": "#cc79a7"}
@@ -8,7 +18,7 @@ _COLUMNS = 3
 _INK = "#333333"
 
 
-def save(results, path):
+def save(results: Results, path: str) -> None:
     """Draw the picture.
 
     Args:
@@ -35,7 +45,7 @@ def save(results, path):
     figure.savefig(path)
 
 
-def _draw(panel, title, rows):
+def _draw(panel: Axes, title: str, rows: list[Row]) -> None:
     situations = list(dict.fromkeys((row.cache, row.destination) for row in rows))
     present = [name for name in _COLOURS if any(row.contestant == name for row in rows)]
     height = 0.8 / max(1, len(present))

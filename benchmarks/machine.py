@@ -8,7 +8,7 @@ import statistics
 import time
 
 
-def describe(directory, device):
+def describe(directory: str, device: str) -> dict[str, object]:
     """Describe the machine and its software.
 
     Args:
@@ -41,32 +41,32 @@ def describe(directory, device):
     return {name: value for name, value in described.items() if value is not None}
 
 
-def _lines(path):
+def _lines(path: str | pathlib.Path) -> list[str]:
     try:
         return pathlib.Path(path).read_text().splitlines()
     except OSError:
         return []
 
 
-def _processor():
+def _processor() -> str:
     names = (line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name"))
     return next(names, platform.machine())
 
 
-def _memory():
+def _memory() -> str | None:
     sizes = (int(line.split()[1]) for line in _lines("/proc/meminfo") if line.startswith("MemTotal"))
     size = next(sizes, None)
     return None if size is None else f"{size / 2**20:.0f} GiB"
 
 
-def _file_system(directory):
+def _file_system(directory: str) -> str | None:
     mounts = [line.split()[1:3] for line in _lines("/proc/self/mounts")]
     path = os.path.realpath(directory)
     above = [mount for mount in mounts if os.path.commonpath([mount[0], path]) == mount[0]]
     return max(above, key=lambda mount: len(mount[0]))[1] if above else None
 
 
-def _read_ahead(directory):
+def _read_ahead(directory: str) -> str | None:
     number = os.stat(directory).st_dev
     block = pathlib.Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
     for folder in (block, block / ".."):
@@ -76,7 +76,7 @@ def _read_ahead(directory):
     return None
 
 
-def _copies(pin, size=2**28, repeats=5):
+def _copies(pin: bool, size: int = 2**28, repeats: int = 5) -> float:
     import torch
 
     host = torch.zeros(size, dtype=torch.uint8, pin_memory=pin)

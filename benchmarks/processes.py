@@ -7,6 +7,8 @@ import multiprocessing.forkserver
 import os
 import pathlib
 import time
+from multiprocessing.connection import Connection
+from typing import Any, Callable, Iterator
 
 #: Seconds until a rank counts as hung.
 DEADLINE = 600.0
@@ -23,7 +25,7 @@ class Processes:
         device (str): "cpu" or "cuda".
     """
 
-    def __init__(self, device):
+    def __init__(self, device: str) -> None:
         # A process that has looked for a CUDA device cannot be forked.
         self._context = multiprocessing.get_context("spawn" if device == "cuda" else "forkserver")
         if device != "cuda":
@@ -34,15 +36,15 @@ class Processes:
                 # A fork would copy the locks of threads that it does not copy.
                 self._context = multiprocessing.get_context("spawn")
 
-    def run(self, target, tasks):
+    def run(self, target: Callable[[Connection, Any], None], tasks: list[Any]) -> list[Any]:
         """Run a task on each rank.
 
         Args:
-            target (Callable): is called with a connection and a task, in a process of its own.
-            tasks (List[Task]): one for each rank.
+            target (Callable[[Connection, Any], None]): is called with a connection and a task, in a process of its own.
+            tasks (List[Any]): one for each rank.
 
         Returns:
-            List[list]: what each rank sent.
+            List[Any]: what each rank sent.
 
         Raises:
             RanksFailed: a rank failed or hung.
@@ -64,7 +66,7 @@ class Processes:
                 process.kill()
                 process.join()
 
-    def _collect(self, connections):
+    def _collect(self, connections: list[Connection]) -> list[Any]:
         answers = {}
         ends = time.monotonic() + DEADLINE
         while len(answers) < len(connections):
@@ -84,7 +86,7 @@ class Processes:
         return [answers[connection] for connection in connections]
 
 
-def _count_threads(connection, task):
+def _count_threads(connection: Connection, task: None) -> None:
     from . import imports
 
     connection.send(imports.THREADS)
@@ -92,7 +94,7 @@ def _count_threads(connection, task):
 
 
 @contextlib.contextmanager
-def _environment():
+def _environment() -> Iterator[None]:
     # The fork server looks for what it is to import on the path that it starts with, and must not start threads.
     root = str(pathlib.Path(__file__).resolve().parents[1])
     before = {name: os.environ.get(name) for name in ("PYTHONPATH", "OMP_NUM_THREADS")}

@@ -1,11 +1,18 @@
 """Shows results as tables, on the terminal and in Markdown."""
 
+from __future__ import annotations
+
 import dataclasses
-from typing import List
+from typing import TYPE_CHECKING
 
 from .cases import CONTESTANTS as ORDER
 from .contestants import NAMES
-from .summary import ratio
+from .summary import Row, ratio
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from .run import Results
 
 MIB = 2**20
 #: A floor below this many seconds is nothing to compare with.
@@ -24,12 +31,12 @@ class Table:
     """
 
     title: str
-    head: List[str]
+    head: list[str]
     words: int
-    rows: List[List[str]]
+    rows: list[list[str]]
 
 
-def overview(results):
+def overview(results: Results) -> Table:
     """The medians of everybody, side by side.
 
     Args:
@@ -51,7 +58,7 @@ def overview(results):
     return Table("Overview", head, 2, lines)
 
 
-def details(results):
+def details(results: Results) -> list[Table]:
     """All figures of each case.
 
     Args:
@@ -77,13 +84,13 @@ def details(results):
     return tables
 
 
-def _in_order(rows, case):
+def _in_order(rows: list[Row], case: str) -> list[Row]:
     chosen = [row for row in rows if row.case == case]
     situations = list(dict.fromkeys(row.situation for row in chosen))
     return sorted(chosen, key=lambda row: (situations.index(row.situation), ORDER.index(row.contestant)))
 
 
-def _line(rows, row):
+def _line(rows: list[Row], row: Row) -> list[str]:
     seconds = row.seconds
     return [
         f"{row.cache}, {row.destination}",
@@ -98,20 +105,20 @@ def _line(rows, row):
     ]
 
 
-def _against_floor(rows, row):
+def _against_floor(rows: list[Row], row: Row) -> str:
     factor = ratio(rows, row, "floor")
     return "" if factor is None or row.seconds.median < LEAST_FLOOR * factor else _times(factor)
 
 
-def _times(factor):
+def _times(factor: float | None) -> str:
     return "" if factor is None else f"{factor:.2f}"
 
 
-def _mebibytes(size):
+def _mebibytes(size: int | None) -> str:
     return "" if size is None else f"{size / MIB:.0f}"
 
 
-def notes(results):
+def notes(results: Results) -> list[str]:
     """What to know when reading the tables.
 
     Args:
@@ -142,7 +149,7 @@ def notes(results):
     return found
 
 
-def show(console, results):
+def show(console: Console, results: Results) -> None:
     """Print the results.
 
     Args:
@@ -165,7 +172,7 @@ def show(console, results):
     console.print(", ".join(f"{name}: {value}" for name, value in results.machine.items()))
 
 
-def markdown(results, picture=None):
+def markdown(results: Results, picture: str | None = None) -> str:
     """Write the results down in Markdown.
 
     Args:

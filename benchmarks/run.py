@@ -1,14 +1,18 @@
 """Runs cases: saves their checkpoints, and has the contestants take turns at loading them."""
 
+from __future__ import annotations
+
 import dataclasses
 import itertools
 import json
 import os
 import tempfile
+from typing import Any, Callable, Sequence
 
 from . import checkpoints, machine
+from .cases import Case
 from .processes import Processes, RanksFailed
-from .summary import summarise
+from .summary import Row, summarise
 from .worker import Task, work
 
 #: Version of the JSON form.
@@ -26,17 +30,17 @@ class Results:
         failures (List[dict]): ``case``, ``contestant`` and ``reason`` of those that could not do the job.
     """
 
-    machine: dict
-    titles: dict
-    records: list = dataclasses.field(default_factory=list)
-    failures: list = dataclasses.field(default_factory=list)
+    machine: dict[str, object]
+    titles: dict[str, str]
+    records: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    failures: list[dict[str, str]] = dataclasses.field(default_factory=list)
 
     @property
-    def rows(self):
+    def rows(self) -> list[Row]:
         """List[Row]: the measurements summed up."""
         return summarise(self.records)
 
-    def save(self, path):
+    def save(self, path: str) -> None:
         """Write the results as JSON.
 
         Args:
@@ -47,7 +51,7 @@ class Results:
             json.dump({"form": FORM, **dataclasses.asdict(self), "rows": rows}, file, indent=1)
 
     @classmethod
-    def read(cls, path):
+    def read(cls, path: str) -> Results:
         """Read what :meth:`save` wrote.
 
         Args:
@@ -78,7 +82,14 @@ class Run:
         progress (Callable[[str], None]): is told before each set of processes what it does.
     """
 
-    def __init__(self, cases, rounds=5, device="cpu", directory=None, progress=lambda text: None):
+    def __init__(
+        self,
+        cases: Sequence[Case],
+        rounds: int = 5,
+        device: str = "cpu",
+        directory: str | None = None,
+        progress: Callable[[str], None] = lambda text: None,
+    ) -> None:
         self.cases = cases
         self.rounds = rounds
         self.device = device
@@ -87,11 +98,11 @@ class Run:
         self._numbers = itertools.count()
 
     @property
-    def steps(self):
+    def steps(self) -> int:
         """int: how often progress is told."""
         return sum(1 + len(case.contestants) * (self.rounds + 1) for case in self.cases)
 
-    def __call__(self):
+    def __call__(self) -> Results:
         """Measure.
 
         Returns:
@@ -106,7 +117,7 @@ class Run:
                 self._case(case, directory)
         return self._results
 
-    def _case(self, case, directory):
+    def _case(self, case: Case, directory: str) -> None:
         self._progress(f"{case.title}: saving")
         try:
             self._start(case, "", directory)
@@ -123,7 +134,7 @@ class Run:
                 if contestant in left and not self._measured(case, contestant, number, directory):
                     left.remove(contestant)
 
-    def _measured(self, case, contestant, number, directory):
+    def _measured(self, case: Case, contestant: str, number: int, directory: str) -> bool:
         try:
             ranks = self._start(case, contestant, directory, observed=number == 0)
         except RanksFailed as error:
@@ -140,10 +151,10 @@ class Run:
             self._results.records.extend({**known, **measured} for measured in measurements)
         return True
 
-    def _fail(self, case, contestant, error):
+    def _fail(self, case: Case, contestant: str, error: RanksFailed) -> None:
         self._results.failures.append({"case": case.name, "contestant": contestant, "reason": str(error)})
 
-    def _start(self, case, contestant, directory, observed=False):
+    def _start(self, case: Case, contestant: str, directory: str, observed: bool = False) -> list[list[dict[str, Any]]]:
         meeting = os.path.join(directory, f"meeting-{next(self._numbers)}")
         tasks = [
             Task(case, contestant, rank, directory, meeting, observed, self.device) for rank in range(case.processes)

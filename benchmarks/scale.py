@@ -4,12 +4,15 @@ Placements, validation, plans and reading are the loaders' own code. Only the by
 by sources that count what they are asked for.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import math
 import os
 import pickle
 import tempfile
 import time
+from typing import Any, Callable
 
 import click
 import torch
@@ -18,13 +21,19 @@ from colossalai_fork.checkpoint_io.optimizer_restore.destination import Destinat
 from colossalai_fork.checkpoint_io.optimizer_restore.errors import MAX_PROBLEMS_PRINTED, Problem
 from colossalai_fork.checkpoint_io.optimizer_restore.files.saved_state import SavedShard, SavedState
 from colossalai_fork.checkpoint_io.optimizer_restore.files.saved_tensor import SavedTensor, contiguous_stride
-from colossalai_fork.checkpoint_io.optimizer_restore.placement import FlatSlice, PartitionedDimension, Replicated
+from colossalai_fork.checkpoint_io.optimizer_restore.placement import (
+    FlatSlice,
+    PartitionedDimension,
+    Placement,
+    Replicated,
+)
 from colossalai_fork.checkpoint_io.optimizer_restore.validation import validate
 
 from . import gate_parts
 
 KEYS = ("exp_avg", "exp_avg_sq")
 PER_SHARD = 100
+_Shapes = list[tuple[tuple[int, ...], int | None]]
 BEGIN, END = "<!-- made by python -m benchmarks.scale -->", "<!-- until here -->"
 
 
@@ -43,16 +52,16 @@ class Layout:
     zero: int
 
     @property
-    def ranks(self):
+    def ranks(self) -> int:
         """int: all ranks together."""
         return self.stages * self.tensor * self.zero
 
-    def __str__(self):
+    def __str__(self) -> str:
         parts = (("pipeline", self.stages), ("tensor", self.tensor), ("ZeRO", self.zero))
         return " × ".join(f"{name} {size}" for name, size in parts if size > 1)
 
 
-def layouts(ranks):
+def layouts(ranks: int) -> list[Layout]:
     """Ways of sharing among a number of ranks.
 
     Args:
@@ -64,7 +73,7 @@ def layouts(ranks):
     return [Layout(1, 1, ranks), Layout(1, 8, ranks // 8), Layout(16, 8, ranks // 128)]
 
 
-def shapes_of(count, width):
+def shapes_of(count: int, width: int) -> _Shapes:
     """The parameters of a model of many layers: four square matrices, three wide ones and two vectors in each.
 
     Args:
@@ -88,17 +97,17 @@ class CountingSource:
         size (int): its size in bytes.
     """
 
-    def __init__(self, path, size):
+    def __init__(self, path: str, size: int) -> None:
         self.path = path
         self.size = size
         self.reads = self.bytes = 0
 
-    def read_into(self, offset, buffer):
+    def read_into(self, offset: int, buffer: Any) -> None:
         """Count a read."""
         self.reads += 1
         self.bytes += len(buffer)
 
-    def _nothing(self, *arguments):
+    def _nothing(self, *arguments: Any) -> None:
         pass
 
     advise = check_unchanged = rest = close = _nothing
@@ -111,7 +120,7 @@ class Checkpoint:
         shapes (list): what :func:`shapes_of` returned.
     """
 
-    def __init__(self, shapes):
+    def __init__(self, shapes: _Shapes) -> None:
         self.shapes = shapes
         self.sources, self.shards, self.index = [], [], {}
         for first in range(0, len(shapes), PER_SHARD):
@@ -119,7 +128,7 @@ class Checkpoint:
         options = torch.optim.Adam([torch.zeros(1)]).state_dict()["param_groups"][0]
         self.groups = [{**options, "params": list(range(len(shapes)))}]
 
-    def _add(self, first, shapes):
+    def _add(self, first: int, shapes: _Shapes) -> None:
         path = f"pytorch_optim-{len(self.shards) + 1:05d}.bin"
         source = CountingSource(path, 1)
         states = {}
@@ -132,7 +141,7 @@ class Checkpoint:
         self.shards.append(shard)
 
     @staticmethod
-    def _tensor(source, shape):
+    def _tensor(source: CountingSource, shape: tuple[int, ...]) -> SavedTensor:
         # Where torch.save puts it: on a multiple of 64 bytes, behind a header.
         start = -(-(source.size + 128) // 64) * 64
         tensor = SavedTensor(source, start, torch.float32, shape, contiguous_stride(shape))
@@ -140,13 +149,13 @@ class Checkpoint:
         return tensor
 
     @property
-    def bytes(self):
+    def bytes(self) -> int:
         """int: of state."""
         return sum(
             tensor.nbytes() for shard in self.shards for state in shard.states().values() for tensor in state.values()
         )
 
-    def opened(self):
+    def opened(self) -> SavedState:
         """The checkpoint as a rank has opened it.
 
         Returns:
@@ -157,7 +166,7 @@ class Checkpoint:
         return SavedState("the checkpoint", self.groups, "the groups", list(self.shards), self.index)
 
 
-def placement_on(layout, number, shape, cut):
+def placement_on(layout: Layout, number: int, shape: tuple[int, ...], cut: int | None) -> Placement:
     """The part of a parameter that a rank of its pipeline stage keeps.
 
     Args:
@@ -188,7 +197,7 @@ class Rank(Destination):
 
     by_position = False
 
-    def __init__(self, shapes, layout, number):
+    def __init__(self, shapes: _Shapes, layout: Layout, number: int) -> None:
         stage = number // (layout.tensor * layout.zero)
         self.ids = range(*(len(shapes) * each // layout.stages for each in (stage, stage + 1)))
         placements = [placement_on(layout, number, *shapes[param_id]) for param_id in self.ids]
@@ -196,14 +205,14 @@ class Rank(Destination):
         self._placements = {id(param): each for param, each in zip(params, placements)}
         super().__init__(torch.optim.Adam(params))
 
-    def placement(self, param):
+    def placement(self, param: torch.Tensor) -> Placement:
         return self._placements[id(param)]
 
-    def local_groups(self, groups, source, problems):
+    def local_groups(self, groups: list[dict[str, Any]], source: str, problems: list[Problem]) -> list[dict[str, Any]]:
         return [{**groups[0], "params": list(self.ids)}]
 
 
-def measure_rank(checkpoint, layout, number):
+def measure_rank(checkpoint: Checkpoint, layout: Layout, number: int) -> dict[str, float]:
     """Do all that a rank does but read and train.
 
     Args:
@@ -237,7 +246,7 @@ def measure_rank(checkpoint, layout, number):
     }
 
 
-def kept_bytes(checkpoint, layout):
+def kept_bytes(checkpoint: Checkpoint, layout: Layout) -> int:
     """State that all ranks keep together, exactly: ranks and parameters that are alike are worked out once.
 
     Args:
@@ -258,7 +267,7 @@ def kept_bytes(checkpoint, layout):
     return total
 
 
-def measure_opening(parameters=1000):
+def measure_opening(parameters: int = 1000) -> tuple[float, float]:
     """What it takes to open a file of torch's, by parameter.
 
     Args:
@@ -280,7 +289,7 @@ def measure_opening(parameters=1000):
     return seconds / parameters, characters / parameters
 
 
-def agreement_bytes(ranks):
+def agreement_bytes(ranks: int) -> tuple[int, int]:
     """What ranks tell each other.
 
     Args:
@@ -297,7 +306,9 @@ def agreement_bytes(ranks):
     return 2 * 5 * 8, ranks * len(pickle.dumps(problem)) * MAX_PROBLEMS_PRINTED
 
 
-def table(checkpoint, ranks, sample, tell=lambda text: None):
+def table(
+    checkpoint: Checkpoint, ranks: int, sample: int, tell: Callable[[str], None] = lambda text: None
+) -> tuple[list[str], list[list[str]]]:
     """Measure every layout.
 
     Args:
@@ -337,7 +348,7 @@ def table(checkpoint, ranks, sample, tell=lambda text: None):
     return head, rows
 
 
-def _text(checkpoint, ranks, sample, head, rows):
+def _text(checkpoint: Checkpoint, ranks: int, sample: int, head: list[str], rows: list[list[str]]) -> str:
     well, ill = agreement_bytes(ranks)
     elements = checkpoint.bytes / 4 / len(KEYS)
     lines = [
@@ -361,7 +372,7 @@ def _text(checkpoint, ranks, sample, head, rows):
 @click.option(
     "--write", type=click.Path(exists=True, dir_okay=False), help="Put the table into this page, docs/scale.md."
 )
-def main(parameters, ranks, width, sample, write):
+def main(parameters: int, ranks: int, width: int, sample: int, write: str | None) -> None:
     """Work out what loading takes on many ranks, without them."""
     checkpoint = Checkpoint(shapes_of(parameters, width))
     head, rows = table(checkpoint, ranks, sample, lambda text: click.echo(text, err=True))

@@ -1,9 +1,16 @@
 """The models and optimizers that checkpoints are saved from and loaded into."""
 
+from __future__ import annotations
+
 import dataclasses
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
 import torch
+
+from .cases import Case
+
+if TYPE_CHECKING:
+    from colossalai.booster.plugin.plugin_base import Plugin
 
 
 @dataclasses.dataclass
@@ -24,11 +31,11 @@ class Subject:
     io: Any
     train: Callable[[], None]
 
-    def forget(self):
+    def forget(self) -> None:
         """Take the optimizer back to before its first step."""
         self.inner.state.clear()
 
-    def tensor_sizes(self):
+    def tensor_sizes(self) -> list[int]:
         """Bytes of each tensor of the state that this rank holds.
 
         Returns:
@@ -38,7 +45,7 @@ class Subject:
         return [value.nbytes for state in states for value in state.values() if isinstance(value, torch.Tensor)]
 
 
-def make(case, device):
+def make(case: Case, device: str) -> Subject:
     """Make the subject of a case on this rank.
 
     Args:
@@ -52,7 +59,7 @@ def make(case, device):
     return CONFIGURATIONS[case.configuration](case, device)
 
 
-def _general(case, device):
+def _general(case: Case, device: str) -> Subject:
     from colossalai.checkpoint_io import GeneralCheckpointIO
 
     model = torch.nn.Module()
@@ -61,7 +68,7 @@ def _general(case, device):
         model.register_parameter(f"weight_{number}", torch.nn.Parameter(torch.zeros(elements, device=device)))
     optimizer = torch.optim.Adam(model.parameters())
 
-    def train():
+    def train() -> None:
         for parameter in model.parameters():
             parameter.grad = torch.ones_like(parameter)
         optimizer.step()
@@ -70,13 +77,18 @@ def _general(case, device):
     return Subject(model, optimizer, optimizer, GeneralCheckpointIO(), train)
 
 
-def _boosted(plugin, model, batch, optimizer_class=torch.optim.Adam):
+def _boosted(
+    plugin: Plugin,
+    model: torch.nn.Module,
+    batch: torch.Tensor | dict[str, torch.Tensor],
+    optimizer_class: type[torch.optim.Optimizer] = torch.optim.Adam,
+) -> Subject:
     from colossalai.booster import Booster
 
     booster = Booster(plugin=plugin)
     model, optimizer, *_ = booster.boost(model, optimizer_class(model.parameters()))
 
-    def train():
+    def train() -> None:
         output = model(**batch) if isinstance(batch, dict) else model(batch)
         booster.backward(output.loss if hasattr(output, "loss") else output.float().square().mean(), optimizer)
         optimizer.step()
@@ -85,14 +97,14 @@ def _boosted(plugin, model, batch, optimizer_class=torch.optim.Adam):
     return Subject(model, optimizer, optimizer.unwrap(), booster, train)
 
 
-def _layers(case):
+def _layers(case: Case) -> tuple[torch.nn.Module, torch.Tensor]:
     # Two moments in float32 for each weight.
     count = max(1, round(case.megabytes * 1e6 / 8 / (case.width * case.width + case.width)))
     model = torch.nn.Sequential(*(torch.nn.Linear(case.width, case.width) for _ in range(count)))
     return model, torch.ones(2, case.width)
 
 
-def _llama(case):
+def _llama(case: Case) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     width, vocabulary = case.width, 8 * case.width
@@ -114,34 +126,34 @@ def _llama(case):
     return LlamaForCausalLM(config), {"input_ids": words, "labels": words, "attention_mask": torch.ones_like(words)}
 
 
-def _zero(case, device):
+def _zero(case: Case, device: str) -> Subject:
     from colossalai.booster.plugin import LowLevelZeroPlugin
 
     return _boosted(LowLevelZeroPlugin(stage=1, precision="fp32"), *_layers(case))
 
 
-def _fsdp(case, device):
+def _fsdp(case: Case, device: str) -> Subject:
     from colossalai.booster.plugin import TorchFSDPPlugin
     from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
     return _boosted(TorchFSDPPlugin(auto_wrap_policy=ModuleWrapPolicy({torch.nn.Linear})), *_layers(case))
 
 
-def _hybrid(case, **options):
+def _hybrid(case: Case, **options: Any) -> Subject:
     from colossalai.booster.plugin import HybridParallelPlugin
 
     return _boosted(HybridParallelPlugin(pp_size=1, **options), *_llama(case))
 
 
-def _hybrid_tensor(case, device):
+def _hybrid_tensor(case: Case, device: str) -> Subject:
     return _hybrid(case, tp_size=case.processes, zero_stage=0, precision="fp32")
 
 
-def _hybrid_zero(case, device):
+def _hybrid_zero(case: Case, device: str) -> Subject:
     return _hybrid(case, tp_size=1, zero_stage=1, precision="bf16", initial_scale=1)
 
 
-def _gemini(case, device):
+def _gemini(case: Case, device: str) -> Subject:
     from colossalai.booster.plugin import GeminiPlugin
     from colossalai.nn.optimizer import HybridAdam
 

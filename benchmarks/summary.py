@@ -1,8 +1,10 @@
 """What the measurements of several rounds come to."""
 
+from __future__ import annotations
+
 import dataclasses
 import statistics
-from typing import Optional
+from typing import Any, Iterable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +24,7 @@ class Spread:
     count: int
 
     @classmethod
-    def of(cls, figures):
+    def of(cls, figures: Iterable[float]) -> Spread:
         """Sum up figures.
 
         Args:
@@ -59,20 +61,20 @@ class Row:
     destination: str
     contestant: str
     seconds: Spread
-    disk_share: Optional[float] = None
-    extra_anonymous: Optional[int] = None
-    peak_resident: Optional[int] = None
-    files_opened: Optional[int] = None
-    openings: Optional[int] = None
-    extra_device: Optional[int] = None
+    disk_share: float | None = None
+    extra_anonymous: int | None = None
+    peak_resident: int | None = None
+    files_opened: int | None = None
+    openings: int | None = None
+    extra_device: int | None = None
 
     @property
-    def situation(self):
+    def situation(self) -> tuple[str, str, str]:
         """Tuple[str, str, str]: what contestants are compared in."""
         return self.case, self.cache, self.destination
 
 
-def summarise(records):
+def summarise(records: Iterable[dict[str, Any]]) -> list[Row]:
     """Sum up the measurements of a run.
 
     Args:
@@ -89,7 +91,7 @@ def summarise(records):
     return [_row(key, group) for key, group in grouped.items() if not all(each["observed"] for each in group)]
 
 
-def _row(key, records):
+def _row(key: tuple[str, str, str, str], records: list[dict[str, Any]]) -> Row:
     timed = [record for record in records if not record["observed"]]
     observed = [record for record in records if record["observed"]]
     slowest = [max(each["seconds"] for each in ranks) for ranks in _by_round(timed)]
@@ -106,18 +108,18 @@ def _row(key, records):
     )
 
 
-def _by_round(records):
+def _by_round(records: list[dict[str, Any]]) -> Iterable[list[dict[str, Any]]]:
     rounds = {}
     for record in records:
         rounds.setdefault(record["round"], []).append(record)
     return rounds.values()
 
 
-def _most(records, name):
+def _most(records: list[dict[str, Any]], name: str) -> int | None:
     return max((record[name] for record in records if name in record), default=None)
 
 
-def ratio(rows, row, other):
+def ratio(rows: list[Row], row: Row, other: str) -> float | None:
     """How a row's median compares with that of another contestant in the same situation.
 
     Args:

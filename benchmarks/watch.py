@@ -4,6 +4,8 @@ Run as a program, ``watch.py PID``, it samples the memory of another process unt
 would have to wait for whoever holds the interpreter lock.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import select
@@ -14,7 +16,7 @@ import sys
 INTERVAL = 0.001
 
 
-def disk_bytes():
+def disk_bytes() -> int:
     """Bytes that this process has had read from the disk so far.
 
     Returns:
@@ -27,7 +29,7 @@ def disk_bytes():
         return 0
 
 
-def memory(process):
+def memory(process: int) -> tuple[int, int]:
     """Anonymous and resident memory of a process.
 
     Args:
@@ -49,14 +51,14 @@ class Sampler:
         resident (int): most resident memory at any time.
     """
 
-    def __enter__(self):
+    def __enter__(self) -> Sampler:
         self._before = memory(os.getpid())
         command = [sys.executable, "-I", "-S", os.path.abspath(__file__), str(os.getpid())]
         self._program = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._program.stdout.readline()
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> None:
         after = memory(os.getpid())
         peaks, _ = self._program.communicate()
         anonymous, self.resident = (int(number) for number in peaks.split())
@@ -73,28 +75,28 @@ class Openings:
         counts (Dict[str, int]): openings by path.
     """
 
-    def __init__(self, directory):
+    def __init__(self, directory: str) -> None:
         self.counts = {}
         self._directory = os.path.realpath(directory) + os.sep
         self._counting = False
         # Audit hooks stay for the life of the process.
         sys.addaudithook(self._note)
 
-    def __enter__(self):
+    def __enter__(self) -> Openings:
         self._counting = True
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> None:
         self._counting = False
 
-    def _note(self, event, arguments):
+    def _note(self, event: str, arguments: tuple[object, ...]) -> None:
         if self._counting and event == "open" and isinstance(arguments[0], (str, bytes, os.PathLike)):
             path = os.path.realpath(os.fsdecode(arguments[0]))
             if path.startswith(self._directory):
                 self.counts[path] = self.counts.get(path, 0) + 1
 
 
-def _main(process):
+def _main(process: int) -> None:
     peaks = memory(process)
     print(flush=True)
     while not select.select([sys.stdin], [], [], INTERVAL)[0]:

@@ -1,5 +1,7 @@
 """What one rank does: save the checkpoints of a case, or load one of them for one contestant."""
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import dataclasses
@@ -10,8 +12,12 @@ import json
 import os
 import time
 import traceback
+from typing import TYPE_CHECKING, Any, Callable
 
 from .cases import COLD, DESTINATIONS, Case
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,12 +43,12 @@ class Task:
     device: str
 
     @property
-    def sizes_file(self):
+    def sizes_file(self) -> str:
         """Where the bytes of each tensor that the rank holds are written down."""
         return os.path.join(self.directory, f"sizes-{self.rank}.json")
 
 
-def work(connection, task):
+def work(connection: Connection, task: Task) -> None:
     """Do a task, send what came of it, and end the process.
 
     Args:
@@ -59,13 +65,13 @@ def work(connection, task):
     os._exit(0)
 
 
-def _redirect_output(path):
+def _redirect_output(path: str) -> None:
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     os.dup2(file, 1)
     os.dup2(file, 2)
 
 
-def _join(task):
+def _join(task: Task) -> None:
     import torch
     import torch.distributed
 
@@ -87,7 +93,7 @@ def _join(task):
         )
 
 
-def _save(task):
+def _save(task: Task) -> list[dict[str, Any]]:
     from . import checkpoints, subjects
 
     subject = subjects.make(task.case, task.device)
@@ -98,7 +104,7 @@ def _save(task):
     return []
 
 
-def _load(task):
+def _load(task: Task) -> list[dict[str, Any]]:
     from . import checkpoints
     from .contestants import CONTESTANTS
 
@@ -125,13 +131,13 @@ def _load(task):
     return measurements
 
 
-def _give_memory_back():
+def _give_memory_back() -> None:
     # Memory that was freed but is kept by the C library would be a present to whoever loads next.
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def _measure(task, load, path):
+def _measure(task: Task, load: Callable[[], None], path: str) -> dict[str, float]:
     import torch
 
     from . import watch

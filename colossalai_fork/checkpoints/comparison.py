@@ -1,5 +1,7 @@
 """What differs between two checkpoints, entry by entry: of the same state in two layouts, or of two points in time."""
 
+from typing import Any, Callable, Iterator
+
 import torch
 
 from ..checkpoint_io.optimizer_restore.containers import leaves
@@ -7,14 +9,18 @@ from ..checkpoint_io.optimizer_restore.errors import Problem
 from ..checkpoint_io.optimizer_restore.files.reading import read
 from ..checkpoint_io.optimizer_restore.files.saved_tensor import SavedTensor
 from ..checkpoint_io.optimizer_restore.state_kinds import is_tensor
+from .opened import Checkpoint
 from .summary import kind_of
 
 #: How many elements of a tensor are compared at once.
 PIECE = 1 << 20
 _ABSENT = object()
+_Tensor = torch.Tensor | SavedTensor
 
 
-def differences(checkpoint, other, advance=lambda count: None):
+def differences(
+    checkpoint: Checkpoint, other: Checkpoint, advance: Callable[[int], None] = lambda count: None
+) -> list[Problem]:
     """Compare groups, entries and every bit of their tensors. Holds no more than pieces of two tensors in memory.
 
     Args:
@@ -40,7 +46,7 @@ def differences(checkpoint, other, advance=lambda count: None):
     return problems
 
 
-def _compare_groups(checkpoint, other, problems):
+def _compare_groups(checkpoint: Checkpoint, other: Checkpoint, problems: list[Problem]) -> None:
     path = checkpoint.saved.groups_source
     if len(checkpoint.groups) != len(other.groups):
         text = "it differs: the number of parameter groups"
@@ -53,7 +59,7 @@ def _compare_groups(checkpoint, other, problems):
                 problems.append(Problem(text, False, path, None, None, _said(values[1]), _said(values[0])))
 
 
-def _difference(found, was, advance):
+def _difference(found: Any, was: Any, advance: Callable[[int], None]) -> tuple[str, str | None, str | None] | None:
     """Return what differs, what was expected and what was found; None if nothing does."""
     if is_tensor(found) and is_tensor(was):
         if (found.dtype, tuple(found.shape)) != (was.dtype, tuple(was.shape)):
@@ -63,7 +69,7 @@ def _difference(found, was, advance):
     return None if _is_same(found, was, advance) else ("the value", _said(was), _said(found))
 
 
-def _is_same(found, was, advance=lambda count: None):
+def _is_same(found: Any, was: Any, advance: Callable[[int], None] = lambda count: None) -> bool:
     if is_tensor(found) or is_tensor(was):
         return is_tensor(found) and is_tensor(was) and not _difference(found, was, advance)
     if type(found) is not type(was):
@@ -76,7 +82,7 @@ def _is_same(found, was, advance=lambda count: None):
     return found == was or (found != found and was != was)
 
 
-def _pieces(tensor):
+def _pieces(tensor: _Tensor) -> Iterator[_Tensor]:
     if tensor.numel() <= PIECE or not tensor.is_contiguous():
         yield tensor
         return
@@ -85,7 +91,7 @@ def _pieces(tensor):
         yield flat.narrow(0, start, min(PIECE, flat.numel() - start))
 
 
-def _unequal(found, was, advance):
+def _unequal(found: _Tensor, was: _Tensor, advance: Callable[[int], None]) -> int:
     bits = [_bits(each) for each in (found, was)]
     advance(bits[0].numel() + bits[1].numel())
     if torch.equal(*bits):
@@ -93,13 +99,13 @@ def _unequal(found, was, advance):
     return int((bits[0] != bits[1]).view(-1, found.dtype.itemsize).any(dim=1).sum())
 
 
-def _bits(tensor):
+def _bits(tensor: _Tensor) -> torch.Tensor:
     if isinstance(tensor, SavedTensor):
         (tensor,) = read([tensor])
     return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
 
 
-def _said(value):
+def _said(value: Any) -> str:
     if value is _ABSENT:
         return "nothing"
     if is_tensor(value):

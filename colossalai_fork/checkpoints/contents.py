@@ -1,17 +1,20 @@
 """Read all bytes of a checkpoint: compare checksums, and look for numbers that no training goes on from."""
 
 import collections
+from typing import Any, Callable
 
 import torch
 
 from ..checkpoint_io.optimizer_restore.errors import Problem
 from ..checkpoint_io.optimizer_restore.files.contents import altered_contents
 from ..checkpoint_io.optimizer_restore.files.reading import read
+from ..checkpoint_io.optimizer_restore.files.saved_tensor import SavedTensor
+from .opened import Checkpoint
 
 REMEDY = "Take a checkpoint from before the training diverged"
 
 
-def problems_in_contents(checkpoint, advance=lambda count: None):
+def problems_in_contents(checkpoint: Checkpoint, advance: Callable[[int], None] = lambda count: None) -> list[Problem]:
     """Read all bytes.
 
     Args:
@@ -29,12 +32,12 @@ def problems_in_contents(checkpoint, advance=lambda count: None):
 class _NotFinite:
     """Counts numbers that are not finite, in pieces of tensors as they come from the files."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._counts = collections.Counter()
         self._paths = {}
         self._with_gaps = {}
 
-    def __call__(self, name, tensor, data):
+    def __call__(self, name: tuple[Any, Any], tensor: SavedTensor, data: memoryview) -> None:
         dtype = tensor.dtype
         if not (dtype.is_floating_point or dtype.is_complex):
             return
@@ -45,7 +48,7 @@ class _NotFinite:
             return
         self._count(name, tensor, torch.frombuffer(data, dtype=torch.uint8))
 
-    def _count(self, name, tensor, numbers):
+    def _count(self, name: tuple[Any, Any], tensor: SavedTensor, numbers: torch.Tensor) -> None:
         dtype = tensor.dtype
         try:
             numbers = numbers.view(dtype)
@@ -62,7 +65,7 @@ class _NotFinite:
                 self._counts[name, kind] += count
                 self._paths[name] = tensor.source.path
 
-    def problems(self):
+    def problems(self) -> list[Problem]:
         """Return a problem for each state and kind of number."""
         for name, tensor in self._with_gaps.values():
             self._count(name, tensor, read([tensor])[0].detach().contiguous().view(-1).view(torch.uint8))

@@ -3,13 +3,15 @@
 import json
 import os
 import tempfile
+from typing import Callable
 
 from ..checkpoint_io.optimizer_restore.files import manifest as format_of
 from ..checkpoint_io.optimizer_restore.files.contents import read_contents
 from ..checkpoint_io.optimizer_restore.files.sources import FileSource
+from .opened import Checkpoint
 
 
-def write_manifest(checkpoint, advance=lambda count: None):
+def write_manifest(checkpoint: Checkpoint, advance: Callable[[int], None] = lambda count: None) -> str:
     """Write the manifest of a checkpoint as its files are now. An earlier one is replaced at once.
 
     Args:
@@ -38,7 +40,7 @@ def write_manifest(checkpoint, advance=lambda count: None):
     return path
 
 
-def _replace(path, text):
+def _replace(path: str, text: str) -> None:
     descriptor, temporary = tempfile.mkstemp(prefix=".manifest-", dir=os.path.dirname(os.path.abspath(path)))
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:

@@ -1,9 +1,11 @@
 """Open a checkpoint, and list what no optimizer could load."""
 
+from typing import Any
+
 import torch
 
 from ..checkpoint_io.optimizer_restore.destination import Destination
-from ..checkpoint_io.optimizer_restore.files.saved_state import is_sharded, open_sharded, open_unsharded
+from ..checkpoint_io.optimizer_restore.files.saved_state import SavedShard, is_sharded, open_sharded, open_unsharded
 from ..checkpoint_io.optimizer_restore.files.sources import UnreadableFileError
 from ..checkpoint_io.optimizer_restore.state_kinds import ELEMENTWISE_STATE, is_tensor
 from ..checkpoint_io.optimizer_restore.validation import validate
@@ -22,7 +24,7 @@ class Checkpoint:
         problems (list[Problem]): why no optimizer could load it; empty if it is sound.
     """
 
-    def __init__(self, path):
+    def __init__(self, path: str) -> None:
         self.path = str(path)
         sharded, opened_path = is_sharded(self.path)
         self.saved = open_sharded(opened_path) if sharded else open_unsharded(opened_path)
@@ -36,12 +38,12 @@ class Checkpoint:
         self.problems = list(self.saved.altered)
         validate(self.saved, Destination(_Fitting(self.groups, self.states)), self.problems)
 
-    def readable_shards(self):
+    def readable_shards(self) -> list[SavedShard]:
         """Return the shards that can be opened."""
         broken = {problem.file for problem in self.problems if problem.damaged and problem.param_id is None}
         return [shard for shard in self.saved.shards if self.states[shard.path] or shard.path not in broken]
 
-    def by_id(self):
+    def by_id(self) -> dict[Any, tuple[str, Any]]:
         """Return file and state by parameter id. Parameters without state have none."""
         return {
             param_id: (path, state)
@@ -59,7 +61,7 @@ class _Fitting:
         states (dict): states by parameter id, by file.
     """
 
-    def __init__(self, groups, states):
+    def __init__(self, groups: list[dict[str, Any]], states: dict[str, dict[Any, Any]]) -> None:
         shapes = {
             param_id: value.shape
             for of_file in states.values()

@@ -2,12 +2,14 @@
 
 import collections
 import os
+from typing import Any
 
-from ..checkpoint_io.optimizer_restore.errors import shown
+from ..checkpoint_io.optimizer_restore.errors import Problem, shown
 from ..checkpoint_io.optimizer_restore.state_kinds import is_tensor
+from .opened import Checkpoint
 
 
-def summary(checkpoint):
+def summary(checkpoint: Checkpoint) -> dict[str, Any]:
     """Tell what a checkpoint holds.
 
     Args:
@@ -27,7 +29,7 @@ def summary(checkpoint):
     }
 
 
-def of_parameter(checkpoint, param_id):
+def of_parameter(checkpoint: Checkpoint, param_id: int) -> dict[str, Any] | None:
     """Tell what a checkpoint holds of one parameter.
 
     Args:
@@ -35,7 +37,7 @@ def of_parameter(checkpoint, param_id):
         param_id (int): its saved id.
 
     Returns:
-        dict: plain data, ready for JSON; None if neither groups nor files know the id.
+        dict | None: plain data, ready for JSON; None if neither groups nor files know the id.
     """
     positions = [position for position, group in enumerate(checkpoint.groups) if param_id in group["params"]]
     path, state = checkpoint.by_id().get(param_id, (None, {}))
@@ -53,7 +55,7 @@ def of_parameter(checkpoint, param_id):
     }
 
 
-def problem_as_data(problem):
+def problem_as_data(problem: Problem) -> dict[str, Any]:
     """Return a problem's parts, ready for JSON."""
     parts = ("file", "param_id", "key", "expected", "found", "remedy", "damaged")
     return {
@@ -63,14 +65,14 @@ def problem_as_data(problem):
     }
 
 
-def kind_of(value):
+def kind_of(value: Any) -> str:
     """Return a short text for what a value of a state is."""
     if not is_tensor(value):
         return type(value).__name__
     return str(value.dtype).removeprefix("torch.") + (", one number" if value.dim() == 0 else "")
 
 
-def _file(checkpoint, path):
+def _file(checkpoint: Checkpoint, path: str) -> dict[str, Any]:
     saved = checkpoint.saved
     role = "states" if path in checkpoint.states else "groups" if path == saved.groups_source else "index"
     size = os.path.getsize(path) if os.path.isfile(path) else None
@@ -79,12 +81,12 @@ def _file(checkpoint, path):
     return {"name": name, "role": role, "bytes": size, "ids": ids}
 
 
-def _group(group):
+def _group(group: dict[str, Any]) -> dict[str, Any]:
     settings = {key: _plain(value) for key, value in group.items() if key not in ("params", "param_names")}
     return {"parameters": len(group["params"]), "settings": settings}
 
 
-def _kinds(states):
+def _kinds(states: dict[str, dict[Any, Any]]) -> list[dict[str, Any]]:
     counts, sizes = collections.Counter(), collections.Counter()
     for of_file in states.values():
         for state in of_file.values():
@@ -98,18 +100,18 @@ def _kinds(states):
     ]
 
 
-def _size(value):
+def _size(value: Any) -> int:
     return value.numel() * value.dtype.itemsize if is_tensor(value) else 0
 
 
-def _value(key, value):
+def _value(key: Any, value: Any) -> dict[str, Any]:
     described = {"key": str(shown(str(key))), "kind": kind_of(value)}
     if is_tensor(value):
         return {**described, "shape": list(value.shape), "bytes": _size(value)}
     return {**described, "value": _plain(value)}
 
 
-def _plain(value):
+def _plain(value: Any) -> Any:
     if isinstance(value, float) and value not in (float("inf"), float("-inf")) and value == value:
         return value
     if value is None or isinstance(value, (bool, str)) or type(value) is int and value.bit_length() <= 64:

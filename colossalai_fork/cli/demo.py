@@ -25,7 +25,7 @@ EXTRA = "this command needs more packages: python -m pip install 'colossalai-for
     type=click.Path(dir_okay=False, writable=True),
     help="Draw the loss curves into FILE, for example curves.png, instead of the terminal.",
 )
-def demo(steps, file):
+def demo(steps: int, file: str | None) -> None:
     """Show what ColossalAI's optimizer loaders leave behind, and that the fixed ones do not.
 
     First the smallest case: an empty checkpoint loaded over an optimizer that has been used. Then a training run on two
@@ -47,7 +47,7 @@ def demo(steps, file):
         raise SystemExit(1)
 
 
-def _check_what_it_needs(file):
+def _check_what_it_needs(file: str | None) -> None:
     # Before anything takes time.
     needed = ("sklearn", "matplotlib") if file else ("sklearn",)
     if any(importlib.util.find_spec(name) is None for name in needed):

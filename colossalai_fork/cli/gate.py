@@ -1,12 +1,18 @@
 """``colossalai-fork gate``: the contract against the installed ColossalAI."""
 
+from __future__ import annotations
+
 import importlib.util
 import os
 import sys
 import tempfile
 import traceback
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from ..gate.run import Selection
 
 
 class NoJudgement(click.ClickException):
@@ -20,7 +26,7 @@ LONGEST = 70
 EXTRA = "this command needs more packages: python -m pip install 'colossalai-fork[gate]'"
 
 
-def _report_file(ctx, parameter, path):
+def _report_file(ctx: click.Context, parameter: click.Parameter, path: tuple[str, ...]) -> tuple[str, ...]:
     from ..gate.report.documents import SUFFIXES
 
     for file in path:
@@ -31,7 +37,7 @@ def _report_file(ctx, parameter, path):
     return path
 
 
-def _class_names(ctx, parameter, value):
+def _class_names(ctx: click.Context, parameter: click.Parameter, value: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in value.split(",") if name.strip())
 
 
@@ -80,7 +86,17 @@ def _class_names(ctx, parameter, value):
 )
 @click.option("--durations", is_flag=True, help="List the ten slowest cases.")
 @click.argument("files", nargs=-1, metavar="[TESTS]...", type=click.Path(exists=True))
-def gate(overlay, classes, processes, device, reports, baseline, jobs, durations, files):
+def gate(
+    overlay: str,
+    classes: tuple[str, ...],
+    processes: int | None,
+    device: str,
+    reports: tuple[str, ...],
+    baseline: str | None,
+    jobs: int | None,
+    durations: bool,
+    files: tuple[str, ...],
+) -> None:
     """Hold checkpoint IO classes against the contract of loading an optimizer.
 
     Ends with a table of classes and contract points. TESTS are test modules that use the kit for classes of your own; by
@@ -107,7 +123,16 @@ def gate(overlay, classes, processes, device, reports, baseline, jobs, durations
     raise SystemExit(code)
 
 
-def _prepared(overlay, classes, processes, device, reports, baseline, jobs, files):
+def _prepared(
+    overlay: str,
+    classes: tuple[str, ...],
+    processes: int | None,
+    device: str,
+    reports: tuple[str, ...],
+    baseline: str | None,
+    jobs: int | None,
+    files: tuple[str, ...],
+) -> tuple[Selection, dict[str, tuple[str, ...]] | None]:
     if importlib.util.find_spec("pytest") is None or (
         jobs is not None and jobs > 1 and importlib.util.find_spec("xdist") is None
     ):
@@ -140,7 +165,7 @@ def _prepared(overlay, classes, processes, device, reports, baseline, jobs, file
     )
 
 
-def _temporary_directory():
+def _temporary_directory() -> None:
     directory = tempfile.gettempdir()
     if len(directory) > LONGEST:
         raise NoJudgement(
@@ -157,7 +182,7 @@ def _temporary_directory():
         ) from error
 
 
-def _cuda():
+def _cuda() -> None:
     import torch
 
     if not torch.cuda.is_available():

@@ -1,15 +1,24 @@
 """``colossalai-fork inspect``: what an optimizer checkpoint holds, and whether it is sound."""
 
+from __future__ import annotations
+
 import contextlib
 import json
 import sys
 import traceback
+from typing import TYPE_CHECKING, Any, Iterator
 
 import click
 
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from ..checkpoint_io.optimizer_restore.errors import Problem
+
 
 @contextlib.contextmanager
-def or_exit_status_2():
+def or_exit_status_2() -> Iterator[None]:
     """End the process with 2 if anything unexpected happens: 1 is for what is known to be wrong."""
     from ..checkpoint_io.optimizer_restore.files.sources import UnreadableFileError
 
@@ -28,7 +37,7 @@ def or_exit_status_2():
 @click.argument("checkpoint", type=click.Path(exists=True))
 @click.option("--param", "param_id", type=int, metavar="ID", help="Show what is saved for one parameter.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def inspect(checkpoint, param_id, as_json):
+def inspect(checkpoint: str, param_id: int | None, as_json: bool) -> None:
     """Show what an optimizer checkpoint holds. Runs no code from it, and reads no more of its tensors than their shapes.
 
     CHECKPOINT is a directory, an index file, or a file that holds the whole state.
@@ -53,7 +62,7 @@ def inspect(checkpoint, param_id, as_json):
     raise SystemExit(1 if found["problems"] else 0)
 
 
-def print_problems(problems, sound="The checkpoint is sound."):
+def print_problems(problems: list[Problem], sound: str = "The checkpoint is sound.") -> None:
     """Print problems as a list, and how many they are.
 
     Args:
@@ -66,7 +75,7 @@ def print_problems(problems, sound="The checkpoint is sound."):
     console.print(f"{len(problems)} problem{'' if len(problems) == 1 else 's'}" if problems else sound)
 
 
-def _print_summary(found, problems):
+def _print_summary(found: dict[str, Any], problems: list[Problem]) -> None:
     console = _console()
     rows = [(file["name"], file["role"], _number(file["bytes"]), _number(file["ids"], "")) for file in found["files"]]
     console.print(_table("files", ("file", "holds", "bytes", "ids"), rows))
@@ -84,7 +93,7 @@ def _print_summary(found, problems):
     print_problems(problems)
 
 
-def _print_parameter(found, problems):
+def _print_parameter(found: dict[str, Any], problems: list[Problem]) -> None:
     from ..checkpoint_io.optimizer_restore.errors import shown
 
     name = f" ({found['name']})" if found["name"] else ""
@@ -99,7 +108,7 @@ def _print_parameter(found, problems):
     print_problems([problem for problem in problems if problem.param_id == found["id"]], "No problem with it.")
 
 
-def _console():
+def _console() -> Console:
     from rich.console import Console
 
     # A terminal that knows few characters is shown the others as numbers.
@@ -107,7 +116,7 @@ def _console():
     return Console()
 
 
-def _table(title, columns, rows):
+def _table(title: str | None, columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -124,5 +133,5 @@ def _table(title, columns, rows):
     return table
 
 
-def _number(value, absent="missing"):
+def _number(value: int | None, absent: str = "missing") -> str:
     return absent if value is None else f"{value:,}"

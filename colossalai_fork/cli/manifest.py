@@ -5,7 +5,7 @@ import click
 
 @click.command()
 @click.argument("checkpoint", type=click.Path(exists=True))
-def manifest(checkpoint):
+def manifest(checkpoint: str) -> None:
     """Write size and SHA-256 of every file of a checkpoint beside its index, or beside the file that holds the whole state.
 
     Loading and `verify` compare sizes with them from then on, and contents if they are asked to. Saving into the same place

@@ -1,10 +1,19 @@
 """``colossalai-fork patch``: this project's changes as commits for a ColossalAI source tree."""
 
+from __future__ import annotations
+
 import functools
 import importlib.util
 import shlex
+from typing import TYPE_CHECKING, Any, Callable
 
 import click
+
+if TYPE_CHECKING:
+    from ..patchset.edits import Edits
+    from ..patchset.functions.maker import Functions
+    from ..patchset.series import Series
+    from ..patchset.tree import Tree
 
 EXTRA = "this command needs more packages: python -m pip install 'colossalai-fork[patch]'"
 
@@ -28,7 +37,7 @@ signoff_option = click.option(
 
 
 @click.group()
-def patch():
+def patch() -> None:
     """Write this project's changes as a series of commits for ColossalAI.
 
     Author, committer, date and sign-off are those of git's configuration and of its environment variables
@@ -38,9 +47,9 @@ def patch():
         raise click.ClickException(EXTRA)
 
 
-def _explained(command):
+def _explained(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
-    def wrapped(*context, **arguments):
+    def wrapped(*context: click.Context, **arguments: Any) -> None:
         from ..patchset.errors import PatchError
 
         try:
@@ -51,7 +60,7 @@ def _explained(command):
     return wrapped
 
 
-def _read(name, upstream):
+def _read(name: str, upstream: str) -> tuple[Series, Functions | Edits, Tree]:
     from ..patchset import project
     from ..patchset.tree import Tree
 
@@ -66,7 +75,7 @@ def _read(name, upstream):
 @click.option("--only", metavar="NAME", help="Write this patch alone (it is made on top of those that it needs).")
 @signoff_option
 @_explained
-def export(name, upstream, output, only, signoff):
+def export(name: str, upstream: str, output: str, only: str | None, signoff: bool | None) -> None:
     """Write NNNN-*.patch for git am, a text for each pull request, and a cover letter."""
     from ..patchset.export import export as write
 
@@ -84,7 +93,7 @@ def export(name, upstream, output, only, signoff):
 @click.option("--branch", metavar="NAME", help="The branch to make.")
 @signoff_option
 @_explained
-def apply(name, upstream, branch, signoff):
+def apply(name: str, upstream: str, branch: str | None, signoff: bool | None) -> None:
     """Make the commits on a new branch of a git checkout and check it out."""
     from ..patchset.apply import apply as make
 
@@ -102,7 +111,7 @@ def apply(name, upstream, branch, signoff):
 )
 @click.pass_context
 @_explained
-def check(ctx, name, upstream, contract):
+def check(ctx: click.Context, name: str, upstream: str, contract: bool) -> None:
     """Tell whether the series fits a source tree, and which of its patches are in already.
 
     Exit status: 0 if export would write it, or if nothing is left to write; 1 if something stands in the way.

@@ -3,6 +3,7 @@
 import importlib.metadata
 import itertools
 import re
+from typing import Iterator
 
 import click
 
@@ -14,7 +15,7 @@ FAULTS = {
 
 
 @click.command()
-def status():
+def status() -> None:
     """Tell whether the overlay fits the installed ColossalAI.
 
     Warns about a torch whose weights_only loading has known faults; SECURITY.md says when that matters.
@@ -61,7 +62,7 @@ def status():
     )
 
 
-def _warnings(version):
+def _warnings(version: str) -> Iterator[str]:
     found = re.match(r"(\d+)\.(\d+)", version)
     for name, (fixed, what) in FAULTS.items():
         if found and tuple(map(int, found.groups())) < fixed:
@@ -71,7 +72,7 @@ def _warnings(version):
             )
 
 
-def _version(distribution):
+def _version(distribution: str) -> str:
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:

@@ -1,10 +1,17 @@
 """``colossalai-fork verify``: whether a checkpoint can be trusted, before hundreds of processes load it."""
 
+from __future__ import annotations
+
 import contextlib
 import json
 import os
+from typing import TYPE_CHECKING, Callable, Iterator
 
 import click
+
+if TYPE_CHECKING:
+    from ..checkpoint_io.optimizer_restore.errors import Problem
+    from ..checkpoints.opened import Checkpoint
 
 
 @click.command()
@@ -14,7 +21,7 @@ import click
     "--against", type=click.Path(exists=True), metavar="CHECKPOINT", help="List what differs from another one."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def verify(checkpoint, full, against, as_json):
+def verify(checkpoint: str, full: bool, against: str | None, as_json: bool) -> None:
     """Check everything about a checkpoint that needs no optimizer, and list all that is wrong. Runs no code from it.
 
     Without an option, headers are read: files, index, groups, ids, shapes, and sizes if there is a manifest. With --full also
@@ -41,7 +48,7 @@ def verify(checkpoint, full, against, as_json):
     raise SystemExit(1 if problems else 0)
 
 
-def _problems(opened, full, against):
+def _problems(opened: Checkpoint, full: bool, against: str | None) -> list[Problem]:
     from ..checkpoints.comparison import differences
     from ..checkpoints.contents import problems_in_contents
     from ..checkpoints.opened import Checkpoint
@@ -59,7 +66,7 @@ def _problems(opened, full, against):
     return problems
 
 
-def _said(opened, full, against):
+def _said(opened: Checkpoint, full: bool, against: str | None) -> str:
     parameters = len({param_id for group in opened.groups for param_id in group["params"]})
     read = f"{size_of(opened):,} bytes" if full else "headers"
     manifest = "with a manifest" if opened.saved.manifest else "without a manifest"
@@ -70,7 +77,7 @@ def _said(opened, full, against):
     )
 
 
-def size_of(opened):
+def size_of(opened: Checkpoint) -> int:
     """Return the number of bytes in the files of a checkpoint.
 
     Args:
@@ -80,7 +87,7 @@ def size_of(opened):
 
 
 @contextlib.contextmanager
-def progress(what, total):
+def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
     """Show bytes, rate and time left on a terminal, and nothing elsewhere.
 
     Args:

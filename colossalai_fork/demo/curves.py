@@ -2,7 +2,8 @@
 
 import math
 from dataclasses import dataclass
-from typing import List
+
+from .results import Training
 
 
 @dataclass(frozen=True)
@@ -16,8 +17,8 @@ class Curve:
     """
 
     name: str
-    steps: List[int]
-    losses: List[float]
+    steps: list[int]
+    losses: list[float]
 
 
 @dataclass(frozen=True)
@@ -39,18 +40,18 @@ class Curves:
     checkpoint: int
 
     @property
-    def last_step(self):
+    def last_step(self) -> int:
         """int: where the curves end."""
         return max(self.reference.steps)
 
     @property
-    def top(self):
+    def top(self) -> float:
         """float: the highest loss to show. While a run is astray it may leave the picture."""
         shown = [*self.reference.losses, *self.unmodified.losses, *self.fixed.losses]
         return 1.3 * max([loss for loss in shown if math.isfinite(loss)], default=1.0)
 
 
-def curves_of(training):
+def curves_of(training: Training) -> Curves:
     """Make the curves.
 
     Args:
@@ -66,7 +67,7 @@ def curves_of(training):
     worst = f" (loss up to {max(astray):.3g})"
     equal = ": equal to the reference, bit for bit" if training.fixed.equals(reference) else ""
 
-    def from_checkpoint(name, losses):
+    def from_checkpoint(name: str, losses: list[float]) -> Curve:
         return Curve(name, list(range(checkpoint, checkpoint + len(losses))), losses)
 
     return Curves(

@@ -1,6 +1,14 @@
 """Draws the loss curves into a file."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .curves import Curves
 from .schedule import BATCH_SIZE, WORLD_SIZE
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 #: Colours that people with any colour vision can tell apart (Okabe and Ito's, and shades of them), and different lines.
 _STYLES = {
@@ -12,7 +20,7 @@ _STYLES = {
 _INK = "#333333"
 
 
-def suffixes():
+def suffixes() -> list[str]:
     """List the suffixes of the files that can be written.
 
     Returns:
@@ -23,7 +31,7 @@ def suffixes():
     return ["." + suffix for suffix in FigureCanvasBase.get_supported_filetypes()]
 
 
-def save(curves, file):
+def save(curves: Curves, file: str) -> None:
     """Draw the curves.
 
     Args:
@@ -65,7 +73,7 @@ def save(curves, file):
     figure.savefig(file)
 
 
-def _mark_return(axes, curves):
+def _mark_return(axes: Axes, curves: Curves) -> None:
     place = curves.fixed.steps[0], curves.fixed.losses[0]
     axes.vlines(place[0], 0, place[1], color=_INK, linewidth=0.8)
     axes.plot(*place, "o", color=_INK, markersize=7, zorder=5)

@@ -1,10 +1,13 @@
 """Runs the demo's parts in processes of their own, which are ended whatever happens."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from typing import Any, Callable
 
 import colossalai_fork
 
@@ -39,7 +42,7 @@ class Processes:
         directory (str): where to put what they print, and whatever else they leave.
     """
 
-    def __init__(self, commands, directory):
+    def __init__(self, commands: list[list[str]], directory: str) -> None:
         self.commands = commands
         self._environment = _environment(directory)
         self._outputs = [os.path.join(directory, f"output-{index}") for index in range(len(commands))]
@@ -52,7 +55,7 @@ class Processes:
             self.end()
             raise
 
-    def _start(self, command, output, errors):
+    def _start(self, command: list[str], output: str, errors: str) -> None:
         with open(output, "wb") as stdout, open(errors, "wb") as stderr:
             self._processes.append(
                 subprocess.Popen(
@@ -64,7 +67,7 @@ class Processes:
                 )
             )
 
-    def wait(self, progress=lambda: None, silence=None):
+    def wait(self, progress: Callable[[], Any] = lambda: None, silence: float | None = None) -> list[str]:
         """Wait until all have ended.
 
         Args:
@@ -95,16 +98,16 @@ class Processes:
                 raise ProcessFailed(self._describe(hung, f"made no progress for {silence:g} s and was ended"))
             time.sleep(INTERVAL)
 
-    def _describe(self, index, what):
+    def _describe(self, index: int, what: str) -> str:
         printed = (_read(self._outputs[index]) + _read(self._errors[index])).strip()[-4000:]
         return f"python -m {' '.join(self.commands[index])} {what}.\n{printed or '(it printed nothing)'}"
 
-    def _end_within(self, seconds):
+    def _end_within(self, seconds: float) -> None:
         until = time.monotonic() + seconds
         while any(process.poll() is None for process in self._processes) and time.monotonic() < until:
             time.sleep(INTERVAL)
 
-    def end(self):
+    def end(self) -> None:
         """End those that still run."""
         for process in self._processes:
             if process.poll() is None:
@@ -112,14 +115,14 @@ class Processes:
         for process in self._processes:
             process.wait()
 
-    def __enter__(self):
+    def __enter__(self) -> Processes:
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> None:
         self.end()
 
 
-def temporary_directory():
+def temporary_directory() -> tempfile.TemporaryDirectory[str]:
     """Make a directory for the demo's files.
 
     Returns:
@@ -128,7 +131,7 @@ def temporary_directory():
     return tempfile.TemporaryDirectory(prefix="colossalai-fork-demo-", ignore_cleanup_errors=True)
 
 
-def _environment(directory):
+def _environment(directory: str) -> dict[str, str]:
     # The processes must import this very package, however it got into ours.
     package = os.path.dirname(os.path.dirname(os.path.abspath(colossalai_fork.__file__)))
     search_path = [package, os.environ.get("PYTHONPATH", "")]
@@ -141,6 +144,6 @@ def _environment(directory):
     return environment
 
 
-def _read(path):
+def _read(path: str) -> str:
     with open(path, errors="replace") as file:
         return file.read()

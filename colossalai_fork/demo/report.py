@@ -1,19 +1,22 @@
 """The demo's tables."""
 
 import importlib.metadata
+from typing import Iterable
 
 from rich.table import Table
 from rich.text import Text
 
+from .results import Claim, Reproduction, Training
 
-def _version(distribution):
+
+def _version(distribution: str) -> str:
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         return "(version unknown)"
 
 
-def reproduction_table(unmodified, fixed):
+def reproduction_table(unmodified: Reproduction, fixed: Reproduction) -> Table:
     """Set the results of the smallest case side by side.
 
     Args:
@@ -32,7 +35,7 @@ def reproduction_table(unmodified, fixed):
     return table
 
 
-def training_table(training):
+def training_table(training: Training) -> Table:
     """List the runs of the training.
 
     Args:
@@ -63,7 +66,7 @@ def training_table(training):
     return table
 
 
-def cannot_save_text(training):
+def cannot_save_text(training: Training) -> Text:
     """Say who wrote the checkpoint.
 
     Args:
@@ -79,7 +82,7 @@ def cannot_save_text(training):
     )
 
 
-def claims_table(claims):
+def claims_table(claims: Iterable[Claim]) -> Table:
     """List what held and what did not.
 
     Args:

@@ -15,7 +15,7 @@ import torch
 from colossalai.checkpoint_io import GeneralCheckpointIO
 
 
-def main():
+def main() -> None:
     """Print what the optimizer holds after loading, and where its next step leads."""
     parser = argparse.ArgumentParser(prog="python -m colossalai_fork.demo.reproduction")
     parser.add_argument("--fixed", action="store_true", help="apply the overlay first")

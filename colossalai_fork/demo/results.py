@@ -1,8 +1,9 @@
 """What came of the demo, and what must hold of it."""
 
+from __future__ import annotations
+
 import json
 from dataclasses import dataclass, field
-from typing import List, Optional
 
 from .schedule import FIXED, REFERENCE, UNMODIFIED
 
@@ -38,7 +39,7 @@ class Reproduction:
     parameter: str
 
     @classmethod
-    def read(cls, printed):
+    def read(cls, printed: str) -> Reproduction:
         """Read the script's output.
 
         Args:
@@ -65,20 +66,20 @@ class Run:
         digests (List[str]): at the end, a hash of the bits of the parameters and of the optimizer's state on each rank.
     """
 
-    before: List[float]
-    astray: List[float]
-    after: List[float]
+    before: list[float]
+    astray: list[float]
+    after: list[float]
     with_state: int
     accuracy: float
     distance: float
-    digests: List[str]
+    digests: list[str]
 
     @property
-    def mean_loss(self):
+    def mean_loss(self) -> float:
         """float: of the steps after the checkpoint."""
         return sum(self.after) / len(self.after)
 
-    def equals(self, other):
+    def equals(self, other: Run) -> bool:
         """Tell whether another run came to the same, bit for bit.
 
         Args:
@@ -89,7 +90,7 @@ class Run:
         """
         return self.after == other.after and self.digests == other.digests
 
-    def difference(self, other):
+    def difference(self, other: Run) -> float:
         """Measure how far the losses after the checkpoint are from another run's.
 
         Args:
@@ -118,10 +119,10 @@ class Training:
     unmodified: Run
     fixed: Run
     parameters: int
-    unmodified_cannot_save: Optional[str] = field(default=None)
+    unmodified_cannot_save: str | None = field(default=None)
 
     @classmethod
-    def read(cls, path):
+    def read(cls, path: str) -> Training:
         """Read what the training wrote.
 
         Args:
@@ -136,7 +137,7 @@ class Training:
         return cls(runs[REFERENCE], runs[UNMODIFIED], runs[FIXED], **found)
 
 
-def claims_of_reproduction(unmodified, fixed):
+def claims_of_reproduction(unmodified: Reproduction, fixed: Reproduction) -> list[Claim]:
     """List what must hold of the smallest case.
 
     Args:
@@ -162,7 +163,7 @@ def claims_of_reproduction(unmodified, fixed):
     ]
 
 
-def claims_of_training(training):
+def claims_of_training(training: Training) -> list[Claim]:
     """List what must hold of the training.
 
     Args:

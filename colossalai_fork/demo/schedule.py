@@ -41,12 +41,12 @@ class Schedule:
     astray = Phase(steps=10, learning_rate=0.2, whole_model=True)
 
     @property
-    def whole_model(self):
+    def whole_model(self) -> Phase:
         """Phase: what is done after the checkpoint, at once (the reference) or after going back to it."""
         return Phase(steps=self.steps, learning_rate=0.002, whole_model=True)
 
     @property
-    def total_steps(self):
+    def total_steps(self) -> int:
         """int: the steps of all runs together."""
         with_detour = len(RUNS) - 1
         return len(RUNS) * (self.last_layer.steps + self.steps) + with_detour * self.astray.steps

@@ -2,15 +2,16 @@
 
 import os
 
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 from . import report, results
-from .curves import curves_of
+from .curves import Curves, curves_of
 from .processes import Processes, temporary_directory
 from .schedule import WORLD_SIZE, Schedule
 
 
-def show(console, steps, file=None):
+def show(console: Console, steps: int, file: str | None = None) -> bool:
     """Run both parts and print what came of them.
 
     Args:
@@ -50,7 +51,7 @@ def show(console, steps, file=None):
     return all(claim.holds for claim in claims)
 
 
-def reproduce(console):
+def reproduce(console: Console) -> tuple[results.Reproduction, results.Reproduction]:
     """Run the smallest case without and with the overlay.
 
     Args:
@@ -69,7 +70,7 @@ def reproduce(console):
     return results.Reproduction.read(unmodified), results.Reproduction.read(fixed)
 
 
-def train(console, steps):
+def train(console: Console, steps: int) -> results.Training:
     """Run the training.
 
     Args:
@@ -90,7 +91,7 @@ def train(console, steps):
         task = bar.add_task("starting", total=Schedule(steps).total_steps)
         steps_made = os.path.join(directory, "steps-0")
 
-        def progress():
+        def progress() -> int:
             made = os.path.getsize(steps_made) if os.path.exists(steps_made) else 0
             bar.update(task, completed=made, description="training" if made else "starting")
             return made
@@ -104,7 +105,7 @@ def train(console, steps):
         return results.Training.read(os.path.join(directory, "results.json"))
 
 
-def _draw(console, curves, file):
+def _draw(console: Console, curves: Curves, file: str | None) -> None:
     if file is None:
         from .terminal_plot import plot
 

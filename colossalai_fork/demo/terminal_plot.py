@@ -4,6 +4,8 @@ import math
 
 from rich.text import Text
 
+from .curves import Curves
+
 #: Rows of the plot.
 HEIGHT = 16
 #: At most so many columns, however wide the terminal is.
@@ -27,13 +29,13 @@ class Canvas:
         braille (bool): whether a character has two by four dots, or is one letter.
     """
 
-    def __init__(self, columns, rows, braille):
+    def __init__(self, columns: int, rows: int, braille: bool) -> None:
         self.columns, self.rows, self.braille = columns, rows, braille
         self.dots_across, self.dots_down = (2, 4) if braille else (1, 1)
         self._dots = {}
         self._names = {}
 
-    def draw(self, name, points):
+    def draw(self, name: str, points: list[tuple[float, float]]) -> None:
         """Draw straight lines from point to point.
 
         Args:
@@ -48,7 +50,7 @@ class Canvas:
                 part = piece / pieces
                 self._mark(name, round(x1 + part * (x2 - x1)), round(y1 + part * (y2 - y1)))
 
-    def _mark(self, name, x, y):
+    def _mark(self, name: str, x: int, y: int) -> None:
         row, column = place = y // self.dots_down, x // self.dots_across
         if 0 <= column < self.columns and 0 <= row < self.rows:
             self._dots[place] = self._dots.get(place, 0) | 1 << _DOTS[x % self.dots_across][y % self.dots_down]
@@ -56,7 +58,7 @@ class Canvas:
             if name not in names:
                 names.append(name)
 
-    def row(self, row):
+    def row(self, row: int) -> Text:
         """Return a row of characters.
 
         Args:
@@ -76,7 +78,7 @@ class Canvas:
         return text
 
 
-def plot(curves, width, braille=True):
+def plot(curves: Curves, width: int, braille: bool = True) -> Text:
     """Draw the curves.
 
     Args:

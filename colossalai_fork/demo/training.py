@@ -18,6 +18,7 @@ import hashlib
 import json
 import os
 import sys
+from typing import Any, Callable
 
 import torch
 import torch.distributed as dist
@@ -29,7 +30,7 @@ from torch import nn
 import colossalai_fork
 
 from ..gate.cpu import stand_in
-from .schedule import BATCH_SIZE, FIXED, REFERENCE, UNMODIFIED, WORLD_SIZE, Schedule
+from .schedule import BATCH_SIZE, FIXED, REFERENCE, UNMODIFIED, WORLD_SIZE, Phase, Schedule
 
 #: Images to train on; the rest tests the model.
 TRAINING_IMAGES = 1437
@@ -38,7 +39,7 @@ TRAINING_IMAGES = 1437
 class Digits:
     """The images and their labels, in an order of their own but always the same."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         digits = load_digits()
         order = torch.randperm(len(digits.target), generator=torch.Generator().manual_seed(0))
         images = torch.tensor(digits.data, dtype=torch.float32)[order] / 16
@@ -46,7 +47,7 @@ class Digits:
         self.images, self.test_images = images.split([TRAINING_IMAGES, len(images) - TRAINING_IMAGES])
         self.labels, self.test_labels = labels.split([TRAINING_IMAGES, len(labels) - TRAINING_IMAGES])
 
-    def batch(self, step, rank):
+    def batch(self, step: int, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return what a process sees in a step.
 
         Args:
@@ -69,7 +70,7 @@ class Run:
         after_step (Callable[[], None]): called after every step.
     """
 
-    def __init__(self, digits, after_step):
+    def __init__(self, digits: Digits, after_step: Callable[[], None]) -> None:
         torch.manual_seed(0)
         layers = [nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)]
         model = nn.Sequential(*layers)
@@ -81,7 +82,7 @@ class Run:
         self.model, self.optimizer, self.criterion, _, _ = self.booster.boost(model, optimizer, nn.CrossEntropyLoss())
         self.step = 0
 
-    def train(self, phase):
+    def train(self, phase: Phase) -> list[float]:
         """Train. Must be called on every rank.
 
         Args:
@@ -108,7 +109,7 @@ class Run:
             self.after_step()
         return losses
 
-    def save(self, directory):
+    def save(self, directory: str) -> None:
         """Save model and optimizer, both sharded. Must be called on every rank.
 
         Args:
@@ -117,7 +118,7 @@ class Run:
         self.booster.save_model(self.model, os.path.join(directory, "model"), shard=True)
         self.booster.save_optimizer(self.optimizer, os.path.join(directory, "optimizer"), shard=True)
 
-    def load(self, directory, step):
+    def load(self, directory: str, step: int) -> None:
         """Go back to a checkpoint. Must be called on every rank.
 
         Args:
@@ -128,7 +129,7 @@ class Run:
         self.booster.load_optimizer(self.optimizer, os.path.join(directory, "optimizer"))
         self.step = step
 
-    def parameters_with_state(self):
+    def parameters_with_state(self) -> int:
         """Count the parameters that the optimizer has state for.
 
         Returns:
@@ -136,7 +137,7 @@ class Run:
         """
         return len(self.optimizer.optim.state)
 
-    def parameters(self):
+    def parameters(self) -> list[torch.Tensor]:
         """Return the model's parameters.
 
         Returns:
@@ -144,7 +145,7 @@ class Run:
         """
         return [parameter.detach().clone() for parameter in self.model.parameters()]
 
-    def accuracy(self):
+    def accuracy(self) -> float:
         """Test the model.
 
         Returns:
@@ -154,7 +155,7 @@ class Run:
             answers = self.model(self.digits.test_images).argmax(dim=1)
         return (answers == self.digits.test_labels).float().mean().item()
 
-    def digests(self):
+    def digests(self) -> list[str]:
         """Hash the bits of the model and of the optimizer's state. Must be called on every rank.
 
         Returns:
@@ -172,7 +173,7 @@ class Run:
         return digests
 
 
-def _why_unmodified_cannot_save(run, directory):
+def _why_unmodified_cannot_save(run: Run, directory: str) -> str | None:
     try:
         run.save(directory)
     except Exception as error:
@@ -180,7 +181,7 @@ def _why_unmodified_cannot_save(run, directory):
     return None
 
 
-def train(directory, steps, after_step):
+def train(directory: str, steps: int, after_step: Callable[[], None]) -> dict[str, Any]:
     """Make all runs. Must be called on every rank.
 
     Args:
@@ -219,12 +220,12 @@ def train(directory, steps, after_step):
     return {"runs": runs, "parameters": parameters, "unmodified_cannot_save": cannot_save}
 
 
-def _result(run, end_of_reference, **found):
+def _result(run: Run, end_of_reference: list[torch.Tensor], **found: Any) -> dict[str, Any]:
     distance = max((ours - theirs).abs().max().item() for ours, theirs in zip(run.parameters(), end_of_reference))
     return {**found, "accuracy": run.accuracy(), "distance": distance, "digests": run.digests()}
 
 
-def main():
+def main() -> None:
     """Be one of the processes: make all runs, and on the first rank write what came of them."""
     parser = argparse.ArgumentParser(prog="python -m colossalai_fork.demo.training")
     parser.add_argument("--directory", required=True, help="empty directory that the processes share")
@@ -243,7 +244,7 @@ def main():
     )
     with open(os.path.join(arguments.directory, f"steps-{arguments.rank}"), "w") as steps_made:
 
-        def after_step():
+        def after_step() -> None:
             # The demo's progress is the size of this file.
             steps_made.write(".")
             steps_made.flush()

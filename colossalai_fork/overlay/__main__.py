@@ -11,7 +11,7 @@ from .inspection import find
 from .table import REPLACEMENTS
 
 
-def main(symbols):
+def main(symbols: list[str]) -> None:
     """Print fingerprints of what is installed, ready to be pasted into the table.
 
     Args:

@@ -1,14 +1,17 @@
 """Puts our functions into the installed ColossalAI, and takes them out."""
 
+from __future__ import annotations
+
 import os
 import sys
 import threading
 import types
 import warnings
 from dataclasses import dataclass
+from typing import Iterable
 
-from .inspection import ABSENT, State, look
-from .table import REPLACEMENTS
+from .inspection import ABSENT, Place, State, Status, look
+from .table import REPLACEMENTS, Replacement
 
 # What loading asks the environment, so that it does not matter whose copy of the code is in ColossalAI. Not imported from
 # there, because that takes seconds; a test compares them.
@@ -22,7 +25,7 @@ class OverlayError(RuntimeError):
         problems (list[Status]): the rows that are unknown or missing.
     """
 
-    def __init__(self, problems):
+    def __init__(self, problems: list[Status]) -> None:
         self.problems = problems
         texts = [f"{problem.symbol} is {problem.state}\n{problem.detail}" for problem in problems]
         super().__init__(
@@ -33,18 +36,18 @@ class OverlayError(RuntimeError):
 
 @dataclass(frozen=True)
 class _Change:
-    owner: object
+    owner: types.ModuleType | type
     attribute: str
     original: object
     installed: object
 
-    def is_in_place(self):
+    def is_in_place(self) -> bool:
         return vars(self.owner).get(self.attribute, ABSENT) is self.installed
 
-    def make(self):
+    def make(self) -> None:
         setattr(self.owner, self.attribute, self.installed)
 
-    def undo(self):
+    def undo(self) -> None:
         if self.original is ABSENT:
             delattr(self.owner, self.attribute)
         else:
@@ -54,17 +57,17 @@ class _Change:
 class Handle:
     """One request for the overlay. It stays as long as somebody holds it; as a context manager, until the block ends."""
 
-    def __init__(self, overlay):
+    def __init__(self, overlay: Overlay) -> None:
         self._overlay = overlay
 
-    def revert(self):
+    def revert(self) -> None:
         """Give this request up. The last one takes the overlay out. Calling it twice does no harm."""
         self._overlay.release(self)
 
-    def __enter__(self):
+    def __enter__(self) -> Handle:
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> None:
         self.revert()
 
 
@@ -75,7 +78,7 @@ class Overlay:
         table (Iterable[Replacement]): the rows.
     """
 
-    def __init__(self, table):
+    def __init__(self, table: Iterable[Replacement]) -> None:
         self._table = tuple(table)
         self._our_packages = {row.our_module.partition(".")[0] for row in self._table}
         self._lock = threading.RLock()
@@ -84,7 +87,7 @@ class Overlay:
         self._verifying = set()
         self._variable_before = None
 
-    def apply(self, verify=None):
+    def apply(self, verify: str | None = None) -> Handle:
         """Put in what is not in yet. See :func:`apply`."""
         if verify not in (None, "full"):
             raise ValueError(f'verify must be None or "full", found {verify!r}')
@@ -108,13 +111,13 @@ class Overlay:
                 self._verify_from_now_on(handle, verify)
             return handle
 
-    def _verify_from_now_on(self, handle, verify):
+    def _verify_from_now_on(self, handle: Handle, verify: str) -> None:
         if not self._verifying:
             self._variable_before = os.environ.get(VERIFY_VARIABLE)
         self._verifying.add(handle)
         os.environ[VERIFY_VARIABLE] = verify
 
-    def _verify_no_longer(self, handles):
+    def _verify_no_longer(self, handles: set[Handle]) -> None:
         if self._verifying and self._verifying <= handles:
             if self._variable_before is None:
                 os.environ.pop(VERIFY_VARIABLE, None)
@@ -122,7 +125,7 @@ class Overlay:
                 os.environ[VERIFY_VARIABLE] = self._variable_before
         self._verifying -= handles
 
-    def release(self, handle):
+    def release(self, handle: Handle) -> None:
         """Give up one handle; the last one takes everything out."""
         with self._lock:
             if handle in self._handles:
@@ -131,7 +134,7 @@ class Overlay:
                 if not self._handles:
                     self.revert()
 
-    def revert(self):
+    def revert(self) -> None:
         """Take everything out. See :func:`revert`."""
         with self._lock:
             self._verify_no_longer(set(self._handles))
@@ -146,16 +149,16 @@ class Overlay:
                 stacklevel=3,
             )
 
-    def status(self):
+    def status(self) -> list[Status]:
         """Tell what is installed. See :func:`status`."""
         with self._lock:
             return [look(row, self._is_installed)[0] for row in self._table]
 
-    def _is_installed(self, owner, attribute):
+    def _is_installed(self, owner: object, attribute: str) -> bool:
         change = self._changes.get((id(owner), attribute))
         return change is not None and change.is_in_place()
 
-    def _install(self, place):
+    def _install(self, place: Place) -> None:
         if not isinstance(place.owner, types.ModuleType):
             self._make(place.owner, place.attribute, place.present, place.ours)
             return
@@ -166,12 +169,12 @@ class Overlay:
         for module, attribute in self._holders(place.present):
             self._make(module, attribute, place.present, installed)
 
-    def _make(self, owner, attribute, original, installed):
+    def _make(self, owner: types.ModuleType | type, attribute: str, original: object, installed: object) -> None:
         change = _Change(owner, attribute, original, installed)
         self._changes[id(owner), attribute] = change
         change.make()
 
-    def _undo(self, keys):
+    def _undo(self, keys: Iterable[tuple[int, str]]) -> list[str]:
         displaced = []
         for key in reversed(list(keys)):
             change = self._changes[key]
@@ -181,7 +184,7 @@ class Overlay:
                 displaced.append(f"{change.owner.__name__}.{change.attribute}")
         return displaced
 
-    def _restore_late_imports(self):
+    def _restore_late_imports(self) -> None:
         """Put the original into modules that imported the name from upstream while the overlay was on."""
         for change in list(self._changes.values()):
             if isinstance(change.owner, types.ModuleType) and change.original is not ABSENT:
@@ -189,7 +192,7 @@ class Overlay:
                     if (id(module), attribute) not in self._changes:
                         setattr(module, attribute, change.original)
 
-    def _holders(self, value):
+    def _holders(self, value: object) -> list[tuple[types.ModuleType, str]]:
         """List the modules, ours left out, that hold this very object, and under which names."""
         return [
             (module, attribute)
@@ -201,7 +204,7 @@ class Overlay:
         ]
 
 
-def _copy(function):
+def _copy(function: object) -> object:
     """Copy a function, so that what was put into upstream's modules differs from what others imported from us on purpose."""
     if not isinstance(function, types.FunctionType):
         return function
@@ -220,7 +223,7 @@ def _copy(function):
 _overlay = Overlay(REPLACEMENTS)
 
 
-def apply(verify=None):
+def apply(verify: str | None = None) -> Handle:
     """Put the corrected optimizer loaders into the installed ColossalAI.
 
     To be called on every rank, before or after ``colossalai.booster`` is imported; it imports what it changes. Methods are
@@ -242,7 +245,7 @@ def apply(verify=None):
     return _overlay.apply(verify)
 
 
-def revert():
+def revert() -> None:
     """Take the overlay out, whoever asked for it, and restore the very objects that were there. Does nothing if it is not in.
 
     What somebody else put over ours in the meantime is left alone, with a ``RuntimeWarning``.
@@ -250,7 +253,7 @@ def revert():
     _overlay.revert()
 
 
-def status():
+def status() -> list[Status]:
     """Tell which functions are ColossalAI's and which are ours. Imports colossalai; changes nothing.
 
     Returns:

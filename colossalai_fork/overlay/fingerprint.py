@@ -6,6 +6,8 @@ Comments, docstrings, quotes and layout do not count. Digests are equal under Py
 its own, a function that is not known can be shown together with the very lines that are new in it.
 """
 
+from __future__ import annotations
+
 import ast
 import difflib
 import hashlib
@@ -13,7 +15,9 @@ import inspect
 import types
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Iterator, Mapping
 
+_Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 # Position in an expression, string prefix and type comments say nothing about what the code does.
 _IGNORED_FIELDS = ("ctx", "kind", "type_comment", "type_ignores")
@@ -31,7 +35,7 @@ class Part:
 
     digest: str
     line: int
-    lines: tuple
+    lines: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -50,17 +54,17 @@ class Source:
     file: str = "<source>"
     first_line: int = 1
     extra_wrappers: int = 0
-    modules: frozenset = frozenset()
+    modules: frozenset[str] = frozenset()
 
     @cached_property
-    def parts(self):
+    def parts(self) -> tuple[Part, ...]:
         """tuple[Part, ...]: the signature, then each statement of the body."""
         lines = self.text.splitlines()
         node, offset = _parse(self.text)
         if node is None:
             return (Part(_digest(self.text), self.first_line, tuple(lines)),)
 
-        def part(dump, first, last):
+        def part(dump: str, first: int, last: int) -> Part:
             return Part(_digest(dump), self.first_line + first - 1, tuple(lines[first - 1 : last]))
 
         body = _without_docstring(node.body)
@@ -70,11 +74,11 @@ class Source:
         return tuple(parts)
 
     @property
-    def fingerprint(self):
+    def fingerprint(self) -> str:
         """str: the digests, separated by blanks."""
         return " ".join(part.digest for part in self.parts)
 
-    def is_same_code(self, other):
+    def is_same_code(self, other: Source) -> bool:
         """Compare with another function, no matter through which modules each of them reaches what it uses.
 
         Args:
@@ -94,7 +98,7 @@ class SourceUnavailable(Exception):
     """Python cannot tell the source of an object."""
 
 
-def source_of(value):
+def source_of(value: object) -> Source:
     """Find the source of an installed function, method or class.
 
     Args:
@@ -124,7 +128,7 @@ def source_of(value):
     return Source(text, file, first_line, max(0, wrapper_count - decorator_count), modules)
 
 
-def find_in_module(text, qualified_name, file="<source>"):
+def find_in_module(text: str, qualified_name: str, file: str = "<source>") -> Source | None:
     """Find a function or class in the source of a module.
 
     Args:
@@ -146,7 +150,7 @@ def find_in_module(text, qualified_name, file="<source>"):
     return Source("".join(lines), file, first_line)
 
 
-def known_version(source, known):
+def known_version(source: Source, known: Mapping[str, str]) -> str | None:
     """Look a function up among known fingerprints.
 
     Args:
@@ -161,7 +165,7 @@ def known_version(source, known):
     return next((version for version, fingerprint in known.items() if fingerprint == source.fingerprint), None)
 
 
-def difference(source, known):
+def difference(source: Source, known: Mapping[str, str]) -> str:
     """Show what is unknown in a function, as far as that can be told from digests.
 
     Args:
@@ -197,11 +201,11 @@ def difference(source, known):
     return "\n".join(lines)
 
 
-def _part_name(index):
+def _part_name(index: int) -> str:
     return f"statement {index}" if index else "signature"
 
 
-def _parse(text):
+def _parse(text: str) -> tuple[_Definition | None, int]:
     """Parse a definition that may be indented; return its node and by how many lines the node's numbers are too high."""
     for prefix in ("", "if True:\n"):
         try:
@@ -215,7 +219,7 @@ def _parse(text):
     return None, 0
 
 
-def _definitions_in(scope):
+def _definitions_in(scope: ast.Module | _Definition) -> Iterator[_Definition]:
     """Yield the functions and classes of a scope in order, also those under an ``if`` or ``try``, but not nested ones."""
     pending = list(scope.body)
     while pending:
@@ -226,17 +230,17 @@ def _definitions_in(scope):
             pending[:0] = ast.iter_child_nodes(node)
 
 
-def _first_line(node):
+def _first_line(node: ast.stmt) -> int:
     return min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", []))])
 
 
-def _without_docstring(body):
+def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
     first = body[0] if body else None
     is_docstring = isinstance(first, ast.Expr) and isinstance(getattr(first.value, "value", None), str)
     return body[1:] if is_docstring else body
 
 
-def _dump(node, without=()):
+def _dump(node: object, without: tuple[str, ...] = ()) -> str:
     """Write a syntax tree as text that does not depend on the Python version (``ast.dump`` and ``ast.unparse`` do)."""
     if isinstance(node, ast.Constant):
         return f"{type(node.value).__name__} {ascii(node.value)}"
@@ -258,15 +262,15 @@ def _dump(node, without=()):
 
 
 class _Unqualify(ast.NodeTransformer):
-    def __init__(self, modules):
+    def __init__(self, modules: frozenset[str]) -> None:
         self._modules = modules
 
-    def visit_Attribute(self, node):
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         self.generic_visit(node)
         if isinstance(node.value, ast.Name) and node.value.id in self._modules:
             return ast.Name(node.attr, node.ctx)
         return node
 
 
-def _digest(text):
+def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -3,8 +3,11 @@
 import enum
 import importlib
 from dataclasses import dataclass
+from types import ModuleType
+from typing import Callable
 
 from . import fingerprint
+from .table import Replacement
 
 ABSENT = object()
 
@@ -18,7 +21,7 @@ class State(str, enum.Enum):
     UNKNOWN = "unknown"
     MISSING = "missing"
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self.value
 
 
@@ -53,13 +56,13 @@ class Place:
         ours (object): what ours holds, or ``ABSENT`` as long as upstream's owner does not exist.
     """
 
-    owner: object
+    owner: ModuleType | type | None
     attribute: str
     present: object
     ours: object
 
 
-def find(module, qualified_name):
+def find(module: ModuleType, qualified_name: str) -> tuple[ModuleType | type, str]:
     """Find the owner of a function.
 
     Args:
@@ -78,7 +81,7 @@ def find(module, qualified_name):
     return module, attribute
 
 
-def look(row, is_installed):
+def look(row: Replacement, is_installed: Callable[[object, str], bool]) -> tuple[Status, Place]:
     """Find out what is installed for one row. Imports upstream's module and ours.
 
     Args:
@@ -89,7 +92,7 @@ def look(row, is_installed):
         tuple[Status, Place]: what it is, and where.
     """
 
-    def status(state, detail=""):
+    def status(state: State, detail: str = "") -> Status:
         return Status(row.symbol, row.file, state, detail, row.patch)
 
     try:
@@ -105,14 +108,14 @@ def look(row, is_installed):
     return status(*_recognise(row, place)), place
 
 
-def _is_ours(function, ours):
+def _is_ours(function: object, ours: object) -> bool:
     try:
         return fingerprint.source_of(function).is_same_code(fingerprint.source_of(ours))
     except fingerprint.SourceUnavailable:
         return False
 
 
-def _recognise(row, place):
+def _recognise(row: Replacement, place: Place) -> tuple[State, str]:
     if place.present is ABSENT:
         if row.kind == "add":
             return State.ORIGINAL, "absent"

@@ -27,17 +27,17 @@ class Replacement:
     kind: str = "replace"
     known: Mapping[str, str] = field(default_factory=dict)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not self.our_name:
             object.__setattr__(self, "our_name", self.name)
 
     @property
-    def symbol(self):
+    def symbol(self) -> str:
         """str: ``module:name``."""
         return f"{self.module}:{self.name}"
 
     @property
-    def file(self):
+    def file(self) -> str:
         """str: upstream's file, from the root of its source tree."""
         return self.module.replace(".", "/") + ".py"
 

@@ -1,14 +1,24 @@
 """Makes the series' commits on a branch of a ColossalAI checkout."""
 
+from __future__ import annotations
+
 import pathlib
 import tempfile
+from typing import TYPE_CHECKING
 
 from . import stack
 from .errors import PatchError
-from .tree import git
+from .tree import Tree, git
+
+if TYPE_CHECKING:
+    from .edits import Edits
+    from .functions.maker import Functions
+    from .series import Series
 
 
-def apply(series, maker, tree, branch=None, signoff=None):
+def apply(
+    series: Series, maker: Functions | Edits, tree: Tree, branch: str | None = None, signoff: bool | None = None
+) -> tuple[str, list[stack.Commit]]:
     """Commit the series on a new branch and check it out.
 
     The commits are made in a scratch clone and fetched from there: the checkout does not change until all exist.
@@ -54,7 +64,7 @@ def apply(series, maker, tree, branch=None, signoff=None):
     return branch, commits
 
 
-def _refuse_overwriting(tree, commits):
+def _refuse_overwriting(tree: Tree, commits: list[stack.Commit]) -> None:
     # Git overwrites ignored files without asking.
     tracked = set(git(tree.root, "ls-files", "-z").split("\0"))
     files = {file for commit in commits for file in commit.files} - tracked

@@ -1,13 +1,21 @@
 """Does the series fit a source tree, does the tree have it already, or did upstream's functions change?"""
 
+from __future__ import annotations
+
 import dataclasses
 import pathlib
 import tempfile
+from typing import TYPE_CHECKING, Callable
 
 from . import stack
 from .errors import PatchError
 from .finding import CHANGED, REVIEWED
-from .tree import NOBODY
+from .tree import NOBODY, Tree
+
+if TYPE_CHECKING:
+    from .edits import Edits
+    from .functions.maker import Functions
+    from .series import Series
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +33,9 @@ class Report:
     text: str
 
 
-def check(series, maker, tree, contract_holds=None):
+def check(
+    series: Series, maker: Functions | Edits, tree: Tree, contract_holds: Callable[[], bool] | None = None
+) -> Report:
     """Make the series on a copy of a source tree, and tell what came of it.
 
     Args:
@@ -57,7 +67,7 @@ def check(series, maker, tree, contract_holds=None):
     return Report(True, False, "\n".join(lines))
 
 
-def _state(state):
+def _state(state: stack.State) -> str:
     changed = sum(finding.verdict == CHANGED for finding in state.findings)
     inside = sum(finding.is_in for finding in state.findings)
     if state.is_in:
@@ -70,5 +80,5 @@ def _state(state):
     return fits + (f"; {inside} of them are in already" if inside else "")
 
 
-def _notes(state):
+def _notes(state: stack.State) -> list[str]:
     return [finding.change for finding in state.findings if finding.verdict in (CHANGED, REVIEWED) and finding.change]

@@ -1,12 +1,21 @@
 """Makes the patches of a series that edits functions in their places."""
 
+from __future__ import annotations
+
 import importlib
+import pathlib
+from typing import TYPE_CHECKING
 
 from .errors import PatchError
 from .finding import CHANGED, CRLF, OURS, READY, REVIEWED, Finding
 from .functions.known import survey as survey_functions
 from .text import imports, names, places
 from .text.python_floor import check_syntax
+
+if TYPE_CHECKING:
+    from .functions.source import Source
+    from .series import Patch, Series
+    from .tree import Tree
 
 
 class Edits:
@@ -18,13 +27,13 @@ class Edits:
             edit is needed any more.
     """
 
-    def __init__(self, changes, source=None):
+    def __init__(self, changes: dict[str, list[places.Change]], source: Source | None = None) -> None:
         self._changes, self._source = changes, source
 
-    def check(self):
+    def check(self) -> None:
         """Nothing can be wrong with edits before a tree is there."""
 
-    def survey(self, patch, tree):
+    def survey(self, patch: Patch, tree: Tree) -> list[Finding]:
         """Look at every place that a patch would change.
 
         Args:
@@ -47,7 +56,7 @@ class Edits:
             return [Finding(finding.place, OURS, change=finding.change) for _, finding in found]
         return [finding for _, finding in found]
 
-    def write(self, patch, root):
+    def write(self, patch: Patch, root: pathlib.Path) -> set[str]:
         """Carry out one patch in a scratch tree.
 
         Args:
@@ -75,7 +84,7 @@ class Edits:
                 changed.add(change.file)
         return changed
 
-    def _look(self, tree, change):
+    def _look(self, tree: Tree, change: places.Change) -> list[tuple[places.Edit | places.Method, Finding]]:
         text = tree.text(change.file)
         if text is None and change.optional:
             return []
@@ -93,7 +102,9 @@ class Edits:
                 found.append((edit, finding))
         return found
 
-    def _look_at(self, tree, file, text, edit, place):
+    def _look_at(
+        self, tree: Tree, file: str, text: str, edit: places.Edit | places.Method, place: str
+    ) -> tuple[Finding, str]:
         try:
             if places.is_done(text, edit):
                 difference = places.difference(text, edit)
@@ -105,7 +116,7 @@ class Edits:
                 return Finding(place, OURS, change=_REPLACED), text
             return Finding(place, CHANGED, change="\n".join(getattr(error, "changes", [str(error)]))), text
 
-    def _is_replaced(self, tree, file, edit):
+    def _is_replaced(self, tree: Tree, file: str, edit: places.Edit | places.Method) -> bool:
         if self._source is None:
             return False
         rows = [row for row in self._source.rows if row.file == file]
@@ -117,7 +128,7 @@ class Edits:
 _REPLACED = "other code of ours stands here already"
 
 
-def read(series):
+def read(series: Series) -> dict[str, list[places.Change]]:
     """Collect the edits of a series.
 
     Args:

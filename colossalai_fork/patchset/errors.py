@@ -12,7 +12,7 @@ class DriftError(PatchError):
         changes (list[str]): one text per changed function or file, each with a diff where one can be made.
     """
 
-    def __init__(self, changes):
+    def __init__(self, changes: list[str]) -> None:
         self.changes = list(changes)
         plural = (
             "places that this series replaces are" if len(self.changes) != 1 else "place that this series replaces is"

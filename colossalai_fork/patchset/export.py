@@ -1,25 +1,40 @@
 """Writes the series as files: one patch a commit for ``git am``, one text a pull request, and a cover letter."""
 
+from __future__ import annotations
+
 import pathlib
 import string
 import tempfile
+from typing import TYPE_CHECKING
 
 from . import stack
 from .errors import PatchError
 from .text.modules import slug
-from .tree import git
+from .tree import Tree, git
+
+if TYPE_CHECKING:
+    from .edits import Edits
+    from .functions.maker import Functions
+    from .series import Patch, Series
 
 COVER = "0000-cover-letter.md"
 
 
-def export(series, maker, tree, output, only=None, signoff=None):
+def export(
+    series: Series,
+    maker: Functions | Edits,
+    tree: Tree,
+    output: str | pathlib.Path,
+    only: str | None = None,
+    signoff: bool | None = None,
+) -> list[pathlib.Path]:
     """Write the series for one source tree.
 
     Args:
         series (series.Series): the series.
         maker (functions.maker.Functions | edits.Edits): what makes its patches.
         tree (tree.Tree): upstream's sources; they are not changed. For a checkout its last commit counts.
-        output (pathlib.Path): the directory to write to; made if absent.
+        output (str | pathlib.Path): the directory to write to; made if absent.
         only (str | None): name of the one patch to write; all if None. It is made on top of those that it needs.
         signoff (bool | None): whether to sign the commits off; as git is configured if None.
 
@@ -50,7 +65,7 @@ def export(series, maker, tree, output, only=None, signoff=None):
     return [output / name for name in sorted(texts)]
 
 
-def format_patch(root, commit):
+def format_patch(root: pathlib.Path, commit: stack.Commit) -> str:
     """Write one commit for ``git am``.
 
     Args:
@@ -72,7 +87,7 @@ def format_patch(root, commit):
     return git(root, "format-patch", "-1", *options, commit.id, isolated=True)
 
 
-def sizes(root, commit):
+def sizes(root: pathlib.Path, commit: stack.Commit) -> dict[str, tuple[int, int]]:
     """Count the lines that a commit adds and removes.
 
     Args:
@@ -91,7 +106,7 @@ def sizes(root, commit):
     return found
 
 
-def pull_request(series, root, commit):
+def pull_request(series: Series, root: pathlib.Path, commit: stack.Commit) -> str:
     """Write the text of one pull request, in the form that upstream's template asks for.
 
     Args:
@@ -115,14 +130,14 @@ def pull_request(series, root, commit):
     )
 
 
-def size_line(size):
+def size_line(size: dict[str, tuple[int, int]]) -> str:
     """Write what :func:`sizes` counted."""
     parts = [f"+{size['existing'][0]} −{size['existing'][1]} lines in existing files"]
     parts += [f"{size['new'][0]} lines in new modules"] if size["new"][0] else []
     return ", ".join([*parts, f"+{size['tests'][0]} −{size['tests'][1]} lines of tests"])
 
 
-def _needs(series, patch):
+def _needs(series: Series, patch: Patch) -> str:
     if patch.needs is None and patch.number > 1:
         return (
             f"Builds on the {patch.number - 1} patches before it." if patch.number > 2 else "Builds on the first patch."
@@ -131,7 +146,7 @@ def _needs(series, patch):
     return "Needs " + " and ".join(f"`{title}`" for title in titles) + "." if titles else "Stands alone."
 
 
-def _cover(series, built, wanted):
+def _cover(series: Series, built: stack.Stack, wanted: list[stack.Commit]) -> str:
     lines = ["| # | title | existing files | new modules | tests |", "| --- | --- | --- | --- | --- |"]
     for commit in wanted:
         size = sizes(built.root, commit)

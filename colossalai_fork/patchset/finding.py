@@ -25,6 +25,6 @@ class Finding:
     change: str | None = None
 
     @property
-    def is_in(self):
+    def is_in(self) -> bool:
         """bool: whether the patch has been here."""
         return self.verdict in (OURS, REVIEWED)

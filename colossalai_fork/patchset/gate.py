@@ -1,20 +1,29 @@
 """Has the gate judge a source tree instead of the installed ColossalAI, through its command line."""
 
+from __future__ import annotations
+
 import json
 import os
 import pathlib
 import subprocess
 import sys
 import tempfile
+from typing import TYPE_CHECKING, Any, Iterable
 
 import colossalai_fork
 
 from .errors import PatchError
 
+if TYPE_CHECKING:
+    from .series import Series
+    from .tree import Tree
+
 _PACKAGE = pathlib.Path(colossalai_fork.__file__).resolve().parent
 
 
-def judge(root, classes, before=(), jobs=None):
+def judge(
+    root: pathlib.Path, classes: Iterable[str], before: Iterable[pathlib.Path] = (), jobs: int | None = None
+) -> dict[str, Any]:
     """Run the gate's cases on a tree as it is, with the overlay off.
 
     Args:
@@ -48,7 +57,7 @@ def judge(root, classes, before=(), jobs=None):
         return json.loads(report.read_text(encoding="utf-8"))
 
 
-def holds(tree, series):
+def holds(tree: Tree, series: Series) -> bool:
     """Tell whether a tree holds the contract for every class that a series changes.
 
     Args:

@@ -1,9 +1,16 @@
 """Which contract points hold after each patch: measured by the gate, kept beside the series, written into its texts."""
 
+from __future__ import annotations
+
 import dataclasses
 import json
+import pathlib
+from typing import TYPE_CHECKING, Any
 
 from .errors import PatchError
+
+if TYPE_CHECKING:
+    from .series import Patch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,9 +22,9 @@ class Points:
             many say something: ``{"reset-general": {"GeneralCheckpointIO": {"1": [70, 90]}}}``.
     """
 
-    measured: dict
+    measured: dict[str, dict[str, dict[str, list[int]]]]
 
-    def before(self, patch, name):
+    def before(self, patch: str, name: str) -> dict[str, list[int]]:
         """Find what was measured last before a patch.
 
         Args:
@@ -34,7 +41,7 @@ class Points:
             found = classes.get(name, found)
         return found
 
-    def gained(self, patch):
+    def gained(self, patch: str) -> dict[str, list[str]]:
         """Find the points that a patch makes hold.
 
         Args:
@@ -52,7 +59,7 @@ class Points:
             for name, after in self.measured.get(patch, {}).items()
         }
 
-    def table(self, patch):
+    def table(self, patch: Patch) -> str:
         """Write what a patch changes, for its pull request.
 
         Args:
@@ -95,7 +102,7 @@ POINTS = {
 }
 
 
-def read(file):
+def read(file: pathlib.Path) -> Points:
     """Read what was measured.
 
     Args:
@@ -110,7 +117,7 @@ def read(file):
         raise PatchError(f"{file.name} is not JSON: {error}") from error
 
 
-def write(file, measured):
+def write(file: pathlib.Path | str, measured: dict[str, dict[str, dict[str, list[int]]]]) -> None:
     """Keep what was measured.
 
     Args:
@@ -125,7 +132,7 @@ def write(file, measured):
         stream.write("{\n" + ",\n".join(patches) + "\n}\n")
 
 
-def count(report):
+def count(report: dict[str, Any]) -> dict[str, dict[str, list[int]]]:
     """Count the cases of a report of the gate.
 
     Args:
@@ -144,11 +151,11 @@ def count(report):
     return {name: {point: points[point] for point in POINTS if point in points} for name, points in found.items()}
 
 
-def _status(cell):
+def _status(cell: list[int] | None) -> str:
     return "no case" if cell is None else "holds" if cell[0] == cell[1] else "violated"
 
 
-def _cell(old, new):
+def _cell(old: list[int] | None, new: list[int] | None) -> str:
     if new is None:
         return "no case"
     before = f"{old[0]} → " if old is not None else ""

@@ -12,7 +12,7 @@ from .functions.source import Source
 NAMES = ("fix", "contract")
 
 
-def series(name):
+def series(name: str) -> series_module.Series:
     """Read one of the project's series.
 
     Args:
@@ -24,7 +24,7 @@ def series(name):
     return series_module.read(series_module.folder(name))
 
 
-def source():
+def source() -> Source:
     """Find the project's own code.
 
     Returns:
@@ -36,7 +36,7 @@ def source():
     return Source(root, "colossalai_fork.checkpoint_io", "colossalai.checkpoint_io", list(REPLACEMENTS))
 
 
-def maker(found):
+def maker(found: series_module.Series) -> Functions | edits.Edits:
     """Find what makes the patches of one of the project's series.
 
     Args:

@@ -7,6 +7,7 @@ import pathlib
 
 from . import points
 from .errors import PatchError
+from .points import Points
 
 _HERE = pathlib.Path(__file__).resolve().parent
 _MESSAGE, _REQUEST = "# Commit message", "# Pull request"
@@ -36,10 +37,10 @@ class Patch:
     message: str
     request: str
     issue: str
-    tests: dict
-    classes: list
-    removes: list
-    needs: list | None
+    tests: dict[str, pathlib.Path]
+    classes: list[str]
+    removes: list[tuple[str, str, bool]]
+    needs: list[str] | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,15 +56,15 @@ class Series:
 
     folder: pathlib.Path
     branch: str
-    patches: list
-    points: object
+    patches: list[Patch]
+    points: Points
 
-    def read(self, name):
+    def read(self, name: str) -> str:
         """Read one of the series' text frames, its own or the one for all series."""
         own = self.folder / name
         return _read(own if own.is_file() else self.folder.parent / name)
 
-    def needed(self, name):
+    def needed(self, name: str) -> set[str]:
         """Collect a patch and those that it needs.
 
         Args:
@@ -82,7 +83,7 @@ class Series:
         return found
 
 
-def folder(name):
+def folder(name: str) -> pathlib.Path:
     """Find a series: inside the installed package, or at the root of the repository.
 
     Args:
@@ -97,7 +98,7 @@ def folder(name):
     raise PatchError(f"this installation lacks the patch series {name}")
 
 
-def read(where):
+def read(where: pathlib.Path) -> Series:
     """Read a series.
 
     Args:
@@ -120,7 +121,7 @@ def read(where):
     return Series(where, parser["series"]["branch"], patches, points.read(where / "points.json"))
 
 
-def _patch(where, number, name, section):
+def _patch(where: pathlib.Path, number: int, name: str, section: configparser.SectionProxy) -> Patch:
     title = section["title"]
     if not title.startswith("[checkpointio] ") or title != title.lower() or len(title) > 72:
         raise PatchError(f"patch {name}: the title must read '[checkpointio] …', lower case, in at most 72 characters")
@@ -147,14 +148,14 @@ def _patch(where, number, name, section):
     )
 
 
-def _sections(text, name):
+def _sections(text: str, name: str) -> dict[str, str]:
     message, separator, request = text.partition(f"{_REQUEST}\n")
     if not message.startswith(f"{_MESSAGE}\n") or not separator:
         raise PatchError(f"{name} needs the headings '{_MESSAGE}' and '{_REQUEST}', in this order")
     return {_MESSAGE: message[len(_MESSAGE) :].strip() + "\n", _REQUEST: request.strip() + "\n"}
 
 
-def _read(file):
+def _read(file: pathlib.Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except OSError as error:

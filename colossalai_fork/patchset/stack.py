@@ -1,6 +1,10 @@
 """Makes the commits of a series in a scratch repository."""
 
+from __future__ import annotations
+
 import dataclasses
+import pathlib
+from typing import TYPE_CHECKING, Iterator
 
 from .errors import DriftError, PatchError
 from .finding import CHANGED, READY, Finding
@@ -8,7 +12,12 @@ from .functions.source import FORK
 from .text import imports
 from .text.python_floor import check_syntax
 from .text.wording import code
-from .tree import Tree, commit, git
+from .tree import Author, Tree, commit, git
+
+if TYPE_CHECKING:
+    from .edits import Edits
+    from .functions.maker import Functions
+    from .series import Patch, Series
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,12 +30,12 @@ class State:
         merged (bool): whether the tree's history has a commit of its title.
     """
 
-    patch: object
-    findings: list
+    patch: Patch
+    findings: list[Finding]
     merged: bool
 
     @property
-    def is_in(self):
+    def is_in(self) -> bool:
         """bool: whether the tree has the patch, in these words or as a review has left it."""
         if not self.findings:
             return self.merged
@@ -35,7 +44,7 @@ class State:
         return here or all(finding.is_in for finding in self.findings)
 
     @property
-    def changes(self):
+    def changes(self) -> list[str]:
         """list[str]: what stands in the way of the patch."""
         return [] if self.is_in else [finding.change for finding in self.findings if finding.verdict == CHANGED]
 
@@ -50,9 +59,9 @@ class Commit:
         files (list[str]): what it touches.
     """
 
-    patch: object
+    patch: Patch
     id: str
-    files: list
+    files: list[str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,12 +74,12 @@ class Stack:
         commits (list[Commit]): the new commits, in order.
     """
 
-    root: object
-    states: list
-    commits: list
+    root: pathlib.Path
+    states: list[State]
+    commits: list[Commit]
 
 
-def look(series, maker, root):
+def look(series: Series, maker: Functions | Edits, root: pathlib.Path) -> list[State]:
     """Compare a tree with every patch of a series.
 
     Args:
@@ -91,7 +100,15 @@ def look(series, maker, root):
     return states
 
 
-def build(series, maker, tree, scratch, author, only=None, looked=None):
+def build(
+    series: Series,
+    maker: Functions | Edits,
+    tree: Tree,
+    scratch: pathlib.Path,
+    author: Author,
+    only: str | None = None,
+    looked: tuple[pathlib.Path, list[State]] | None = None,
+) -> Stack:
     """Commit every patch that the tree does not have yet.
 
     Args:
@@ -133,14 +150,14 @@ def build(series, maker, tree, scratch, author, only=None, looked=None):
     return Stack(root, states, commits)
 
 
-def _test_text(template, root):
+def _test_text(template: pathlib.Path, root: pathlib.Path) -> str:
     text = imports.sort(template.read_text(encoding="utf-8"), root)
     if FORK in text or FORK.replace("_", "-") in text:
         raise PatchError(f"{template.name} would name the fork upstream")
     return text
 
 
-def _other_tests(tree, patch):
+def _other_tests(tree: Tree, patch: Patch) -> Iterator[Finding]:
     for file, template in patch.tests.items():
         present = tree.text(file)
         if present is not None and code(present) != code(_test_text(template, tree.root)):
@@ -149,7 +166,7 @@ def _other_tests(tree, patch):
             yield Finding(file, READY)
 
 
-def _write_tests(patch, root):
+def _write_tests(patch: Patch, root: pathlib.Path) -> set[str]:
     for file, template in patch.tests.items():
         text = _test_text(template, root)
         check_syntax(file, text)
@@ -158,7 +175,7 @@ def _write_tests(patch, root):
     return set(patch.tests)
 
 
-def _refuse_uncommitted(tree, commits):
+def _refuse_uncommitted(tree: Tree, commits: list[Commit]) -> None:
     # The patches are made from the last commit, so edits in files that they touch would be lost without a word.
     touched = {file for commit in commits for file in commit.files}
     edited = [file for file in tree.uncommitted() if file in touched]

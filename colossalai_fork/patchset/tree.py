@@ -8,6 +8,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+from typing import Iterator
 
 from .errors import PatchError
 
@@ -23,8 +24,8 @@ class Author:
         signoff (bool): whether the committer signs the commits off.
     """
 
-    author: tuple
-    committer: tuple
+    author: tuple[str, str]
+    committer: tuple[str, str]
     date: str
     signoff: bool = False
 
@@ -33,7 +34,7 @@ class Author:
 NOBODY = Author(*[("nobody", "nobody@example.com")] * 2, "2000-01-01T00:00:00+00:00")
 
 
-def git(root, *arguments, isolated=False, env=None):
+def git(root: pathlib.Path, *arguments: str, isolated: bool = False, env: dict[str, str] | None = None) -> str:
     """Run git.
 
     Args:
@@ -77,13 +78,13 @@ class Tree:
         PatchError: if that directory does not hold ColossalAI's sources.
     """
 
-    def __init__(self, root):
+    def __init__(self, root: str | pathlib.Path) -> None:
         self.root = pathlib.Path(root).resolve()
         if not (self.root / "colossalai" / "checkpoint_io").is_dir():
             raise PatchError(f"{self.root} holds no ColossalAI sources (no colossalai/checkpoint_io)")
         self.is_git = (self.root / ".git").exists()
 
-    def text(self, file):
+    def text(self, file: str) -> str | None:
         """Read a file as it lies in the tree.
 
         Args:
@@ -96,7 +97,7 @@ class Tree:
         # With its line ends as they are.
         return path.read_bytes().decode("utf-8") if path.is_file() else None
 
-    def earlier_texts(self, file, limit=200):
+    def earlier_texts(self, file: str, limit: int = 200) -> Iterator[tuple[str, str]]:
         """Read a file as its commits had it.
 
         Args:
@@ -114,7 +115,7 @@ class Tree:
             except PatchError:
                 continue
 
-    def subjects(self, limit=2000):
+    def subjects(self, limit: int = 2000) -> set[str]:
         """List the subjects of the latest commits.
 
         Args:
@@ -127,7 +128,7 @@ class Tree:
             return set()
         return set(git(self.root, "log", f"--max-count={limit}", "--format=%s").splitlines())
 
-    def uncommitted(self):
+    def uncommitted(self) -> list[str]:
         """List the files that differ from the last commit.
 
         Returns:
@@ -144,7 +145,7 @@ class Tree:
                     files.append(next(entries))
         return files
 
-    def author(self, signoff=None, now=False):
+    def author(self, signoff: bool | None = None, now: bool = False) -> Author:
         """Tell whom git would name as the author of a commit here.
 
         Args:
@@ -171,7 +172,7 @@ class Tree:
             signoff = self._config("--type=bool", "format.signOff") == "true"
         return Author(author, committer, date.isoformat(), signoff)
 
-    def _identity(self, role):
+    def _identity(self, role: str) -> tuple[tuple[str, str], datetime.datetime]:
         try:
             found = git(self.root, "-c", "user.useConfigOnly=true", "var", f"GIT_{role}_IDENT").strip()
         except PatchError as error:
@@ -183,20 +184,20 @@ class Tree:
         offset = datetime.datetime.strptime(zone, "%z").tzinfo
         return (name, email), datetime.datetime.fromtimestamp(int(seconds), offset)
 
-    def _date(self):
+    def _date(self) -> datetime.datetime:
         if self.is_git:
             dates = git(self.root, "log", "-1", "--format=%aI%n%cI").split()
             return max(datetime.datetime.fromisoformat(date.replace("Z", "+00:00")) for date in dates)
         newest = max(path.stat().st_mtime for path in (self.root / "colossalai").rglob("*.py"))
         return datetime.datetime.fromtimestamp(int(newest), datetime.timezone.utc)
 
-    def _config(self, *arguments):
+    def _config(self, *arguments: str) -> str | None:
         try:
             return git(self.root, "config", *arguments).strip()
         except PatchError:
             return None
 
-    def copy(self, scratch):
+    def copy(self, scratch: pathlib.Path) -> pathlib.Path:
         """Make a repository of its own whose last commit is the tree's.
 
         Args:
@@ -220,7 +221,7 @@ class Tree:
         return root
 
 
-def commit(root, message, author):
+def commit(root: pathlib.Path, message: str, author: Author) -> str:
     """Commit what is staged in a scratch repository.
 
     Args:

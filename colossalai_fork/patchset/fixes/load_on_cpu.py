@@ -5,7 +5,7 @@ import libcst as cst
 from ..text.places import BEFORE, INSTEAD, Change, Edit, is_a
 
 
-def _does_nothing(name, why):
+def _does_nothing(name: str, why: str) -> Edit:
     return Edit(
         f"CpuAccelerator.{name}", INSTEAD, is_a(cst.Raise), f"return  # {why}\n", what="the exception that refuses"
     )

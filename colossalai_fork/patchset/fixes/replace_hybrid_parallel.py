@@ -48,7 +48,7 @@ def replace_param_groups(optimizer: OptimizerWrapper, saved_groups: list):
 '''
 
 
-def reads_groups(function):
+def reads_groups(function: str) -> Edit:
     """Edit a loader: see that the files are there before anything changes.
 
     Args:
@@ -66,7 +66,7 @@ def reads_groups(function):
     )
 
 
-def replaces_groups(function, groups):
+def replaces_groups(function: str, groups: str) -> Edit:
     """Edit a loader: from the collecting of the new groups to their update.
 
     Args:

@@ -3,7 +3,7 @@
 from ..text.places import BEFORE, INSTEAD, Change, Edit, Method, both, calls, mentions
 
 
-def _checks_files(owner):
+def _checks_files(owner: str) -> Edit:
     return Edit(
         f"{owner}.load_sharded_optimizer",
         BEFORE,

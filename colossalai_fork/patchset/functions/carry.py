@@ -1,7 +1,11 @@
 """The fork's code in upstream's words: functions together with what they need, and whole new modules."""
 
+from __future__ import annotations
+
 import ast
 import dataclasses
+import pathlib
+from typing import TYPE_CHECKING, Iterable, Iterator, TypeVar
 
 import libcst as cst
 
@@ -9,7 +13,12 @@ from ..errors import PatchError
 from ..text import names, transplant
 from ..text.modules import Origins, absolute, as_written_in
 from ..text.syntax import parse
-from .source import FORK
+from .source import FORK, Source
+
+if TYPE_CHECKING:
+    from ...overlay.table import Replacement
+
+_Node = TypeVar("_Node", bound=cst.CSTNode)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,11 +32,11 @@ class Carried:
     """
 
     statement: cst.CSTNode
-    imports: list
-    siblings: list
+    imports: list[names.Import]
+    siblings: list[str]
 
 
-def carry(source, module, name, target):
+def carry(source: Source, module: str, name: str, target: str) -> Carried:
     """Rewrite one function, method or private definition for an upstream file.
 
     Args:
@@ -76,7 +85,7 @@ def carry(source, module, name, target):
     return Carried(statement, needed, siblings)
 
 
-def check_table(source):
+def check_table(source: Source) -> None:
     """Refuse a table that would put a copy of one private definition into two upstream files.
 
     Args:
@@ -105,7 +114,7 @@ def check_table(source):
         raise PatchError("\n".join(problems))
 
 
-def carry_module(source, module):
+def carry_module(source: Source, module: str) -> str:
     """Rewrite a new module for upstream.
 
     Args:
@@ -122,7 +131,7 @@ def carry_module(source, module):
     return in_upstream_words(tree.code, source, module)
 
 
-def in_upstream_words(text, source, name):
+def in_upstream_words(text: str, source: Source, name: str) -> str:
     """Name upstream's package in comments and docstrings, and refuse what would still name the fork.
 
     Args:
@@ -140,7 +149,7 @@ def in_upstream_words(text, source, name):
     return text
 
 
-def carried_texts(source, rows):
+def carried_texts(source: Source, rows: list[Replacement]) -> list[tuple[str, str]]:
     """Write what rows of the replacement table bring into upstream's files, with the imports that it needs.
 
     Args:
@@ -163,7 +172,7 @@ def carried_texts(source, rows):
     return texts
 
 
-def imported_new_modules(source, texts):
+def imported_new_modules(source: Source, texts: list[tuple[str, str]]) -> dict[str, str]:
     """Carry the fork's new modules that carried texts import, directly or through each other.
 
     Args:
@@ -189,7 +198,7 @@ def imported_new_modules(source, texts):
     return found
 
 
-def _with_packages(modules, package):
+def _with_packages(modules: Iterable[str], package: str) -> Iterator[str]:
     # Importing a module imports the packages that it lies in.
     for module in modules:
         while module.startswith(f"{package}."):
@@ -197,12 +206,12 @@ def _with_packages(modules, package):
             module = module.rpartition(".")[0]
 
 
-def _upstream_file(module, file):
+def _upstream_file(module: str, file: pathlib.Path) -> str:
     path = module.replace(".", "/")
     return f"{path}/__init__.py" if file.name == "__init__.py" else f"{path}.py"
 
 
-def _everything_imported(text, importer):
+def _everything_imported(text: str, importer: str) -> Iterator[str]:
     for node in ast.walk(parse(text)):
         if isinstance(node, ast.ImportFrom):
             module = absolute("." * node.level + (node.module or ""), importer)
@@ -212,7 +221,7 @@ def _everything_imported(text, importer):
             yield from (alias.name for alias in node.names)
 
 
-def _imported_module(source, module, found):
+def _imported_module(source: Source, module: str, found: names.Import) -> str | None:
     # "from colossalai.booster.plugin import low_level_zero_plugin as upstream" and "import colossalai.x.y as upstream"
     # name a module. Torch and friends stay as they are.
     full = absolute(found.module, module) if found.name is None else f"{absolute(found.module, module)}.{found.name}"
@@ -221,7 +230,7 @@ def _imported_module(source, module, found):
     return full if full in {row.module for row in source.rows} else None
 
 
-def _check_own_methods(source, module, name, statement, text):
+def _check_own_methods(source: Source, module: str, name: str, statement: cst.CSTNode, text: str) -> None:
     owner = name.rpartition(".")[0]
     if not owner or not any(row.our_module == module and row.our_name == name for row in source.rows):
         return
@@ -238,7 +247,9 @@ def _check_own_methods(source, module, name, statement, text):
         raise PatchError(f"{name} of {module} uses {', '.join(missing)} of its class, for which the table has no row")
 
 
-def _rewrite(node, source, module, target, aliases):
+def _rewrite(
+    node: _Node, source: Source, module: str, target: str, aliases: dict[str, str]
+) -> tuple[_Node, list[names.Import]]:
     rewriter = _Rewriter(source, module, target, aliases)
     return node.visit(rewriter), sorted(rewriter.taken, key=lambda item: item.bound)
 
@@ -246,12 +257,12 @@ def _rewrite(node, source, module, target, aliases):
 class _Rewriter(cst.CSTTransformer):
     """Import statements in upstream's names; ``upstream.Name`` becomes ``Name``."""
 
-    def __init__(self, source, module, target, aliases):
+    def __init__(self, source: Source, module: str, target: str, aliases: dict[str, str]) -> None:
         super().__init__()
         self._source, self._module, self._target, self._aliases = source, module, target, aliases
         self.taken = set()
 
-    def leave_Attribute(self, original_node, updated_node):
+    def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
         value = original_node.value
         if isinstance(value, cst.Name) and value.value in self._aliases:
             name = updated_node.attr.value
@@ -259,14 +270,14 @@ class _Rewriter(cst.CSTTransformer):
             return cst.Name(name, lpar=updated_node.lpar, rpar=updated_node.rpar)
         return updated_node
 
-    def leave_Import(self, original_node, updated_node):
+    def leave_Import(self, original_node: cst.Import, updated_node: cst.Import) -> cst.Import:
         for alias in updated_node.names:
             written = cst.helpers.get_full_name_for_node(alias.name)
             if written.split(".")[0] == FORK:
                 raise PatchError(f'{self._module} says "import {written}": carried code needs the "from" form')
         return updated_node
 
-    def leave_ImportFrom(self, original_node, updated_node):
+    def leave_ImportFrom(self, original_node: cst.ImportFrom, updated_node: cst.ImportFrom) -> cst.ImportFrom:
         written = "." * len(updated_node.relative)
         if updated_node.module is not None:
             written += cst.helpers.get_full_name_for_node(updated_node.module)
@@ -280,7 +291,7 @@ class _Rewriter(cst.CSTTransformer):
         return _with_module(updated_node, as_written_in(modules.pop(), self._target))
 
 
-def _with_module(statement, written):
+def _with_module(statement: cst.ImportFrom, written: str) -> cst.ImportFrom:
     bare = written.lstrip(".")
     parsed = cst.parse_statement(f"from {written} import _\n").body[0] if bare else None
     return statement.with_changes(

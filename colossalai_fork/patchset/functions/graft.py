@@ -1,12 +1,23 @@
 """Puts the fork's functions into one upstream file, with the private definitions and the imports that they need."""
 
+from __future__ import annotations
+
+import pathlib
+from typing import TYPE_CHECKING
+
 from ..errors import PatchError
 from ..text import imports, names, transplant
 from ..text.modules import Origins, absolute, as_written_in, imported_from, module_of
 from .carry import carry, in_upstream_words
 
+if TYPE_CHECKING:
+    import libcst as cst
 
-def graft(source, root, file, rows):
+    from ...overlay.table import Replacement
+    from .source import Source
+
+
+def graft(source: Source, root: pathlib.Path, file: str, rows: list[Replacement]) -> str:
     """Rewrite one upstream file.
 
     Args:
@@ -48,7 +59,7 @@ def graft(source, root, file, rows):
     return finish(source, root, file, before, after)
 
 
-def finish(source, root, file, before, after):
+def finish(source: Source, root: pathlib.Path, file: str, before: str, after: str) -> str:
     """Bring a changed file's imports in order.
 
     Args:
@@ -65,7 +76,7 @@ def finish(source, root, file, before, after):
     return in_upstream_words(after, source, file)
 
 
-def _place(module, source, row, statement):
+def _place(module: cst.Module, source: Source, row: Replacement, statement: cst.CSTNode) -> cst.Module:
     owner, _, name = row.name.rpartition(".")
     if row.kind == "replace":
         return transplant.replace(module, row.name, statement)
@@ -79,7 +90,7 @@ def _place(module, source, row, statement):
     return transplant.add_method(module, owner, statement, *_neighbours(source, row))
 
 
-def _neighbours(source, row):
+def _neighbours(source: Source, row: Replacement) -> tuple[list[str], list[str]]:
     # A method that is added stands where the fork has it: between the nearest methods that upstream has, too.
     owner, _, name = row.our_name.rpartition(".")
     fork_class = transplant.find(transplant.parse(source.text(row.our_module), row.our_module), owner)
@@ -88,7 +99,7 @@ def _neighbours(source, row):
     return methods[:position][::-1], methods[position + 1 :]
 
 
-def _place_sibling(module, name, statement, file):
+def _place_sibling(module: cst.Module, name: str, statement: cst.CSTNode, file: str) -> cst.Module:
     present = transplant.find(module, name)
     if present is not None:
         if transplant.text(present) == transplant.text(statement):
@@ -100,7 +111,7 @@ def _place_sibling(module, name, statement, file):
     return transplant.add_before(module, statement, len(module.body))
 
 
-def _add_imports(text, wanted, target, origins):
+def _add_imports(text: str, wanted: set[names.Import], target: str, origins: Origins) -> str:
     present, defined = names.imports(text), names.definitions(text)
     missing = []
     for item in sorted(wanted, key=lambda item: (item.bound, item.module)):
@@ -117,12 +128,12 @@ def _add_imports(text, wanted, target, origins):
     return imports.add(text, missing)
 
 
-def _origin(item, importer, origins):
+def _origin(item: names.Import, importer: str, origins: Origins) -> tuple[str, str | None]:
     module = absolute(item.module, importer)
     return (module, None) if item.name is None else origins.of(module, item.name)
 
 
-def _same(one, other, origins):
+def _same(one: tuple[str, str | None], other: tuple[str, str | None], origins: Origins) -> bool:
     if one == other:
         return True
     # Outside the tree nothing can be followed, but a package hands on what its modules define under the same name.
@@ -131,7 +142,7 @@ def _same(one, other, origins):
     return outside and one[1] is not None and one[1] == other[1] and longer.startswith(shorter + ".")
 
 
-def _as_written(item, target, origins):
+def _as_written(item: names.Import, target: str, origins: Origins) -> names.Import:
     if item.name is None:
         return item
     module, name = item.module, item.name

@@ -1,9 +1,12 @@
 """Is a function of the tree one that the series was written for, is it ours already, or what changed in it?"""
 
+from __future__ import annotations
+
 import difflib
 import importlib.util
 import pathlib
 import warnings
+from typing import TYPE_CHECKING, Iterator
 
 from ...overlay import fingerprint
 from ..errors import PatchError
@@ -12,8 +15,13 @@ from ..text import transplant
 from ..text.wording import code, differences
 from .carry import carry
 
+if TYPE_CHECKING:
+    from ...overlay.table import Replacement
+    from ..tree import Tree
+    from .source import Source
 
-def survey(source, tree, rows):
+
+def survey(source: Source, tree: Tree, rows: list[Replacement]) -> list[Finding]:
     """Look at every place that the series would change.
 
     Args:
@@ -27,7 +35,7 @@ def survey(source, tree, rows):
     return [_look(source, tree, row) for row in rows]
 
 
-def _look(source, tree, row):
+def _look(source: Source, tree: Tree, row: Replacement) -> Finding:
     place = f"{row.file}:{row.name}"
     text = tree.text(row.file)
     if text is None:
@@ -55,13 +63,13 @@ def _look(source, tree, row):
     return Finding(place, CHANGED, change=_describe(tree, row, found, ours))
 
 
-def _find(text, name, file="<source>"):
+def _find(text: str, name: str, file: str = "<source>") -> fingerprint.Source | None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return fingerprint.find_in_module(text, name, file)
 
 
-def _our_text(source, row):
+def _our_text(source: Source, row: Replacement) -> str | None:
     try:
         statement = carry(source, row.our_module, row.our_name, row.module).statement
     except PatchError:
@@ -69,7 +77,7 @@ def _our_text(source, row):
     return transplant.text(transplant.renamed(statement, row.name.rpartition(".")[2]))
 
 
-def _describe(tree, row, found, ours):
+def _describe(tree: Tree, row: Replacement, found: fingerprint.Source, ours: str | None) -> str:
     where = f"{row.file}:{found.first_line}: {row.name}"
     if row.kind == "add":
         shown = differences(ours or "", found.text, row.file)
@@ -91,7 +99,7 @@ def _describe(tree, row, found, ours):
     return f"{where} is not as known\n" + fingerprint.difference(found, row.known)
 
 
-def _texts_that_may_be_known(tree, row):
+def _texts_that_may_be_known(tree: Tree, row: Replacement) -> Iterator[tuple[str, str]]:
     # Fingerprints recognise a function but cannot show it: the text to compare with comes from the checkout's own
     # past, or else from an installed ColossalAI.
     yield from tree.earlier_texts(row.file)

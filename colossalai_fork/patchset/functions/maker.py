@@ -1,6 +1,10 @@
 """Makes the patches of a series that replaces whole functions and brings new modules."""
 
+from __future__ import annotations
+
 import ast
+import pathlib
+from typing import TYPE_CHECKING
 
 from ..errors import DriftError, PatchError
 from ..finding import CHANGED, CRLF, OURS, READY, REVIEWED, Finding
@@ -13,6 +17,12 @@ from ..tree import Tree
 from .carry import carried_texts, check_table, imported_new_modules
 from .graft import finish, graft
 from .known import survey
+
+if TYPE_CHECKING:
+    from ...overlay.table import Replacement
+    from ..edits import Edits
+    from ..series import Patch, Series
+    from .source import Source
 
 
 class Functions:
@@ -27,11 +37,11 @@ class Functions:
         source (source.Source): the same.
     """
 
-    def __init__(self, source, series, edits=None):
+    def __init__(self, source: Source, series: Series, edits: Edits | None = None) -> None:
         self.source, self._series, self._edits = source, series, edits
         self._new_modules = None
 
-    def check(self):
+    def check(self) -> None:
         """Refuse a replacement table that does not fit the series, or that cannot be carried.
 
         Raises:
@@ -42,7 +52,7 @@ class Functions:
             raise PatchError(f"the replacement table names patches that the series lacks: {sorted(lacking)}")
         check_table(self.source)
 
-    def rows(self, patch):
+    def rows(self, patch: Patch) -> list[Replacement]:
         """List the rows of the replacement table that a patch carries out.
 
         Args:
@@ -53,7 +63,7 @@ class Functions:
         """
         return [row for row in self.source.rows if row.patch == patch.name]
 
-    def survey(self, patch, tree):
+    def survey(self, patch: Patch, tree: Tree) -> list[Finding]:
         """Look at every place that a patch would change.
 
         Args:
@@ -67,7 +77,7 @@ class Functions:
         found += self._edits.survey(patch, tree) if self._edits else []
         return found + [self._look(tree, file, text) for file, text in sorted(self.brings(patch).items())]
 
-    def brings(self, patch):
+    def brings(self, patch: Patch) -> dict[str, str]:
         """Find the new modules that a patch is the first to need.
 
         Args:
@@ -88,7 +98,7 @@ class Functions:
                 before |= set(needed)
         return self._new_modules[patch.name]
 
-    def write(self, patch, root):
+    def write(self, patch: Patch, root: pathlib.Path) -> set[str]:
         """Carry out one patch in a scratch tree.
 
         Args:
@@ -120,7 +130,7 @@ class Functions:
         edited = self._edits.write(patch, root) if self._edits else set()
         return self._put(texts, root) | edited | self._take_out(patch, root)
 
-    def _look(self, tree, file, text):
+    def _look(self, tree: Tree, file: str, text: str) -> Finding:
         present = tree.text(file)
         if present is None:
             return Finding(file, READY)
@@ -136,7 +146,7 @@ class Functions:
             file, CHANGED, change=f"{file} exists already, and is not the file that this series adds\n{shown}"
         )
 
-    def _put(self, texts, root):
+    def _put(self, texts: dict[str, str], root: pathlib.Path) -> set[str]:
         changed = {file: text for file, text in texts.items() if Tree(root).text(file) != text}
         for file, text in changed.items():
             check_syntax(file, text)
@@ -147,7 +157,7 @@ class Functions:
             path.write_text(text, encoding="utf-8", newline="\n")
         return set(changed)
 
-    def _take_out(self, patch, root):
+    def _take_out(self, patch: Patch, root: pathlib.Path) -> set[str]:
         changed = set()
         for file, name, must_exist in patch.removes:
             before = (root / file).read_text(encoding="utf-8")
@@ -166,7 +176,7 @@ class Functions:
         return changed
 
 
-def _mentions(text, name):
+def _mentions(text: str, name: str) -> bool:
     # A method can only be reached through an attribute; a function also by its bare name or an import.
     is_method, last = "." in name, name.rpartition(".")[2]
     if last not in text:

@@ -6,11 +6,17 @@ imports that it needs. Every other module is *new*: it goes to upstream's packag
 first patch whose code imports it.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import pathlib
+from typing import TYPE_CHECKING
 
 from ..errors import PatchError
 from ..text.modules import Origins
+
+if TYPE_CHECKING:
+    from ...overlay.table import Replacement
 
 FORK = "colossalai_fork"
 
@@ -29,9 +35,9 @@ class Source:
     root: pathlib.Path
     package: str
     upstream_package: str
-    rows: list
+    rows: list[Replacement]
 
-    def text(self, module):
+    def text(self, module: str) -> str:
         """Read one of the fork's modules.
 
         Args:
@@ -45,11 +51,11 @@ class Source:
             raise PatchError(f"the fork has no module {module}")
         return file.read_text(encoding="utf-8")
 
-    def is_patchwork(self, module):
+    def is_patchwork(self, module: str) -> bool:
         """Tell whether a module's functions go into existing files of upstream."""
         return any(row.our_module == module for row in self.rows)
 
-    def upstream_of(self, module, name):
+    def upstream_of(self, module: str, name: str | None) -> tuple[str, str | None]:
         """Translate an import from the fork into an import from upstream.
 
         Args:
@@ -76,12 +82,12 @@ class Source:
                 return self.upstream_package + module[len(self.package) :], name
         raise PatchError(f"{name or 'everything'} of {module} does not go upstream, yet carried code imports it")
 
-    def counterpart(self, module, name):
+    def counterpart(self, module: str, name: str | None) -> tuple[str, str] | None:
         """Find what upstream calls something that a patchwork module defines.
 
         Args:
             module (str): the patchwork module.
-            name (str): a function or class of it.
+            name (str | None): a function or class of it, if one is named.
 
         Returns:
             tuple[str, str] | None: upstream's module and name; None for a private definition.
@@ -91,5 +97,5 @@ class Source:
                 return row.module, row.name.split(".")[0]
         return None
 
-    def _is_module(self, module):
+    def _is_module(self, module: str) -> bool:
         return Origins(self.root).file(module) is not None

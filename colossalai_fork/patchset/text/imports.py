@@ -19,7 +19,7 @@ _UPSTREAM_SETTINGS = {
 }
 
 
-def unused(source):
+def unused(source: str) -> set[str]:
     """Find module-level imports whose name nothing in the file reads.
 
     Args:
@@ -31,7 +31,7 @@ def unused(source):
     return set(names.imports(source)) - names.used(source) - {"annotations"}
 
 
-def add(source, wanted):
+def add(source: str, wanted: list[names.Import]) -> str:
     """Add imports, each behind the last one from the same package; :func:`sort` then brings them to their places.
 
     Args:
@@ -49,7 +49,7 @@ def add(source, wanted):
     return source
 
 
-def _position(module, package):
+def _position(module: cst.Module, package: str) -> int:
     leading, beside = 0, None
     for index, node in enumerate(module.body):
         if leading == index and (_is_import(node) or (index == 0 and _is_docstring(node))):
@@ -59,13 +59,13 @@ def _position(module, package):
     return leading if beside is None else beside
 
 
-def _package(part):
+def _package(part: cst.Import | cst.ImportFrom) -> str:
     if isinstance(part, cst.ImportFrom):
         return "" if part.relative else cst.helpers.get_full_name_for_node(part.module).split(".")[0]
     return cst.helpers.get_full_name_for_node(part.names[0].name).split(".")[0]
 
 
-def remove(source, bound):
+def remove(source: str, bound: set[str]) -> str:
     """Take out module-level imports.
 
     Args:
@@ -90,7 +90,7 @@ def remove(source, bound):
     return module.with_changes(body=body).code
 
 
-def sort(source, root):
+def sort(source: str, root: pathlib.Path) -> str:
     """Bring the imports into the order that the tree's own isort settings ask for.
 
     Args:
@@ -103,7 +103,7 @@ def sort(source, root):
     return isort.code(source, config=_settings(root))
 
 
-def settle(root, file, before, after):
+def settle(root: pathlib.Path, file: str, before: str, after: str) -> str:
     """Bring a changed file's imports in order.
 
     Args:
@@ -123,19 +123,19 @@ def settle(root, file, before, after):
     return sort(after, root) if is_sorted(before, root) else after
 
 
-def is_sorted(source, root):
+def is_sorted(source: str, root: pathlib.Path) -> bool:
     """Tell whether :func:`sort` would leave a file as it is."""
     return sort(source, root) == source
 
 
-def _settings(root):
+def _settings(root: pathlib.Path) -> isort.Config:
     root = pathlib.Path(root)
     if (root / ".isort.cfg").is_file():
         return isort.Config(settings_path=str(root), profile="black")
     return isort.Config(directory=str(root), src_paths=(root / "src", root), profile="black", **_UPSTREAM_SETTINGS)
 
 
-def _statement(item):
+def _statement(item: names.Import) -> str:
     if item.name is None:
         plain = item.module if item.bound == item.module.split(".")[0] else f"{item.module} as {item.bound}"
         return f"import {plain}\n"
@@ -143,13 +143,13 @@ def _statement(item):
     return f"from {item.module} import {alias}\n"
 
 
-def _is_import(node):
+def _is_import(node: cst.CSTNode) -> bool:
     return isinstance(node, cst.SimpleStatementLine) and all(
         isinstance(p, (cst.Import, cst.ImportFrom)) for p in node.body
     )
 
 
-def _is_docstring(node):
+def _is_docstring(node: cst.CSTNode) -> bool:
     return (
         isinstance(node, cst.SimpleStatementLine)
         and isinstance(node.body[0], cst.Expr)
@@ -157,7 +157,7 @@ def _is_docstring(node):
     )
 
 
-def _without(node, bound):
+def _without(node: cst.SimpleStatementLine, bound: set[str]) -> cst.SimpleStatementLine | None:
     parts = []
     for part in node.body:
         if isinstance(part, cst.ImportFrom) and isinstance(part.names, cst.ImportStar):
@@ -173,7 +173,7 @@ def _without(node, bound):
     return node.with_changes(body=parts) if parts else None
 
 
-def _bound(alias):
+def _bound(alias: cst.ImportAlias) -> str:
     if alias.asname is not None:
         return alias.asname.name.value
     return cst.helpers.get_full_name_for_node(alias.name).split(".")[0]

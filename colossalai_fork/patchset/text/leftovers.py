@@ -1,6 +1,10 @@
 """What a change leaves without any use: functions and methods that something used before and nothing uses now."""
 
+from __future__ import annotations
+
 import ast
+import pathlib
+from typing import Collection, Iterator
 
 from .modules import python_files
 from .syntax import parse
@@ -15,18 +19,18 @@ class Uses:
         root (pathlib.Path): the source tree.
     """
 
-    def __init__(self, root):
+    def __init__(self, root: pathlib.Path) -> None:
         self._trees = {
             file.relative_to(root).as_posix(): parse(file.read_text(encoding="utf-8")) for file in python_files(root)
         }
         product = {file: tree for file, tree in self._trees.items() if file.startswith("colossalai/")}
         self.definitions = [(file, name) for file, tree in product.items() for name, _ in _functions(tree)]
 
-    def without(self, unused=()):
+    def without(self, unused: Collection[tuple[str, str]] = ()) -> tuple[set[str], set[str]]:
         """Collect the names used by everything but some functions.
 
         Args:
-            unused (list[tuple[str, str]]): file and qualified name of functions that do not count.
+            unused (Collection[tuple[str, str]]): file and qualified name of functions that do not count.
 
         Returns:
             tuple[set[str], set[str]]: names that stand alone or are imported, and names behind a dot. A string that
@@ -53,7 +57,7 @@ class Uses:
         return bare, dotted
 
 
-def without_use(before, after):
+def without_use(before: Uses, after: Uses) -> list[tuple[str, str]]:
     """Find the functions that lost their last use, those included that only such functions use.
 
     Args:
@@ -73,7 +77,7 @@ def without_use(before, after):
         unused = found
 
 
-def _functions(tree):
+def _functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
     for node in tree.body:
         if isinstance(node, _FUNCTIONS):
             yield node.name, node
@@ -81,7 +85,7 @@ def _functions(tree):
             yield from ((f"{node.name}.{child.name}", child) for child in node.body if isinstance(child, _FUNCTIONS))
 
 
-def _is_used(qualified_name, bare, dotted):
+def _is_used(qualified_name: str, bare: set[str], dotted: set[str]) -> bool:
     # A method is reached through a dot only; a function also by its own name.
     owner, _, name = qualified_name.rpartition(".")
     return name in dotted or (not owner and name in bare)

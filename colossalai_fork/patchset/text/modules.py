@@ -3,13 +3,14 @@
 import ast
 import functools
 import pathlib
+from typing import Iterator
 
 from ..errors import PatchError
 from . import names
 from .syntax import parse
 
 
-def absolute(module, importer, importer_is_package=False):
+def absolute(module: str, importer: str, importer_is_package: bool = False) -> str:
     """Turn the module of an import statement into an absolute one.
 
     Args:
@@ -34,7 +35,7 @@ def absolute(module, importer, importer_is_package=False):
     return ".".join(part for part in parts if part)
 
 
-def as_written_in(module, importer):
+def as_written_in(module: str, importer: str) -> str:
     """Write an absolute module name the way ColossalAI does: relative to a sibling, absolute otherwise.
 
     Args:
@@ -49,7 +50,7 @@ def as_written_in(module, importer):
     return f".{last}" if package and prefix == package else module
 
 
-def module_of(file):
+def module_of(file: str) -> str:
     """Name the module that a file of the tree holds.
 
     Args:
@@ -69,10 +70,10 @@ class Origins:
         root (pathlib.Path): the source tree.
     """
 
-    def __init__(self, root):
+    def __init__(self, root: pathlib.Path) -> None:
         self._root = pathlib.Path(root)
 
-    def file(self, module):
+    def file(self, module: str) -> pathlib.Path | None:
         """Find a module's file.
 
         Args:
@@ -88,7 +89,7 @@ class Origins:
         return None
 
     @functools.cache
-    def of(self, module, name):
+    def of(self, module: str, name: str) -> tuple[str, str | None]:
         """Follow imports within the tree.
 
         Args:
@@ -114,7 +115,7 @@ class Origins:
         return self.of(source_module, found.name)
 
 
-def imported_from(root, module):
+def imported_from(root: pathlib.Path, module: str) -> set[str]:
     """Find what the tree's other files take from a module.
 
     Args:
@@ -138,7 +139,7 @@ def imported_from(root, module):
     return found
 
 
-def python_files(root):
+def python_files(root: pathlib.Path) -> Iterator[pathlib.Path]:
     """List the tree's own Python files: the package and its tests.
 
     Args:
@@ -151,7 +152,7 @@ def python_files(root):
         yield from sorted(pathlib.Path(root, folder).rglob("*.py"))
 
 
-def slug(title):
+def slug(title: str) -> str:
     """Write a title as part of a file name, as git does.
 
     Args:

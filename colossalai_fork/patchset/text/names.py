@@ -7,6 +7,7 @@ bodies are judged as the interpreter judges them.
 import ast
 import builtins
 import dataclasses
+from typing import Iterator
 
 from .syntax import parse, symbols
 
@@ -26,7 +27,7 @@ class Import:
     name: str | None
 
 
-def used(source):
+def used(source: str) -> set[str]:
     """Find the names that a source text reads from its module or from the builtins.
 
     Args:
@@ -47,7 +48,7 @@ def used(source):
     return found
 
 
-def free(source):
+def free(source: str) -> set[str]:
     """Find the names that a function or class needs from its surroundings.
 
     Args:
@@ -59,7 +60,7 @@ def free(source):
     return {name for name in used(source) if not hasattr(builtins, name)} - set(definitions(source))
 
 
-def imports(source):
+def imports(source: str) -> dict[str, Import]:
     """List the names that a module binds by imports outside functions and classes.
 
     Args:
@@ -82,7 +83,7 @@ def imports(source):
     return found
 
 
-def definitions(source):
+def definitions(source: str) -> dict[str, int]:
     """List the functions, classes and variables that a module defines at its outermost level.
 
     Args:
@@ -102,7 +103,7 @@ def definitions(source):
     return found
 
 
-def _module_level(body):
+def _module_level(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     # Imports under "if TYPE_CHECKING", "try" and "with" bind module-level names too.
     for statement in body:
         yield statement
@@ -113,7 +114,7 @@ def _module_level(body):
                     yield from _module_level(child.body if isinstance(child, ast.ExceptHandler) else [child])
 
 
-def _strings_that_name(source):
+def _strings_that_name(source: str) -> Iterator[str]:
     for node in ast.walk(parse(source)):
         annotations = []
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -131,12 +132,12 @@ def _strings_that_name(source):
                     yield from _names_in(part.value)
 
 
-def _is_export_list(node):
+def _is_export_list(node: ast.Assign | ast.AugAssign) -> bool:
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
     return any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets)
 
 
-def _names_in(text):
+def _names_in(text: str) -> set[str]:
     try:
         return {node.id for node in ast.walk(parse(text, mode="eval")) if isinstance(node, ast.Name)}
     except SyntaxError:

@@ -7,12 +7,13 @@ assignment of Y to the one that updates Z"), and brings the new statements. Noth
 import ast
 import dataclasses
 import textwrap
+from typing import Any, Callable
 
 import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
 from ..errors import DriftError
-from . import transplant, wording
+from . import names, transplant, wording
 from .syntax import parse
 
 BEFORE, AFTER, INSTEAD = "before", "after", "instead"
@@ -34,9 +35,9 @@ class Edit:
 
     function: str
     action: str
-    first: object
+    first: Callable[[cst.CSTNode], bool]
     text: str
-    last: object = None
+    last: Callable[[cst.CSTNode], bool] | None = None
     what: str = "the place"
 
 
@@ -52,10 +53,10 @@ class Method:
 
     owner: str
     text: str
-    after: tuple = ()
+    after: tuple[str, ...] = ()
 
     @property
-    def function(self):
+    def function(self) -> str:
         """str: the method's qualified name."""
         return f"{self.owner}.{ast.parse(textwrap.dedent(self.text)).body[0].name}"
 
@@ -72,12 +73,12 @@ class Change:
     """
 
     file: str
-    edits: list
-    imports: tuple = ()
+    edits: list[Edit | Method]
+    imports: tuple[names.Import, ...] = ()
     optional: bool = False
 
 
-def calls(name):
+def calls(name: str) -> Callable[[cst.CSTNode], bool]:
     """Tell the statements that call something.
 
     Args:
@@ -89,7 +90,7 @@ def calls(name):
     return lambda statement: any(_last_name(node.func) == name for node in _own(statement, cst.Call))
 
 
-def assigns(name):
+def assigns(name: str) -> Callable[[cst.CSTNode], bool]:
     """Tell the statements that assign to a variable.
 
     Args:
@@ -103,7 +104,7 @@ def assigns(name):
     )
 
 
-def mentions(text):
+def mentions(text: str) -> Callable[[cst.CSTNode], bool]:
     """Tell the statements that have a string of exactly this text, for example as the key of a dictionary.
 
     Args:
@@ -115,7 +116,7 @@ def mentions(text):
     return lambda statement: any(node.evaluated_value == text for node in _own(statement, cst.SimpleString))
 
 
-def reads(name, index):
+def reads(name: str, index: str) -> Callable[[cst.CSTNode], bool]:
     """Tell the statements that take an item out of something.
 
     Args:
@@ -133,7 +134,7 @@ def reads(name, index):
     )
 
 
-def asks(name):
+def asks(name: str) -> Callable[[cst.CSTNode], bool]:
     """Tell the ``if`` statements whose condition is about something.
 
     Args:
@@ -147,7 +148,7 @@ def asks(name):
     )
 
 
-def is_a(kind):
+def is_a(kind: type[cst.CSTNode]) -> Callable[[cst.CSTNode], bool]:
     """Tell the statements of a kind.
 
     Args:
@@ -159,7 +160,7 @@ def is_a(kind):
     return lambda statement: isinstance(statement, kind) or any(True for _ in _own(statement, kind))
 
 
-def both(*tests):
+def both(*tests: Callable[[cst.CSTNode], bool]) -> Callable[[cst.CSTNode], bool]:
     """Tell the statements for which several tests hold.
 
     Args:
@@ -171,7 +172,7 @@ def both(*tests):
     return lambda statement: all(test(statement) for test in tests)
 
 
-def apply(text, change):
+def apply(text: str, change: Change) -> str:
     """Carry out the edits of one file that are not in it yet.
 
     Args:
@@ -190,7 +191,7 @@ def apply(text, change):
     return text
 
 
-def is_done(text, edit):
+def is_done(text: str, edit: Edit | Method) -> bool:
     """Tell whether a file has an edit, in these words or with other messages and comments.
 
     Args:
@@ -203,7 +204,7 @@ def is_done(text, edit):
     return all(theirs is not None for _, theirs in _pairs(text, edit))
 
 
-def difference(text, edit):
+def difference(text: str, edit: Edit | Method) -> str:
     """Show how an edit that is done differs from what it says here.
 
     Args:
@@ -220,7 +221,7 @@ def difference(text, edit):
     )
 
 
-def function_in(text, edit):
+def function_in(text: str, edit: Edit | Method) -> str:
     """Find the function that an edit is about.
 
     Args:
@@ -234,7 +235,7 @@ def function_in(text, edit):
     return transplant.text(node) if node is not None else ""
 
 
-def _pairs(text, edit):
+def _pairs(text: str, edit: Edit | Method) -> list[tuple[ast.stmt, ast.stmt | None]]:
     present = function_in(text, edit)
     ours = parse(textwrap.dedent(edit.text)).body
     if isinstance(edit, Method):
@@ -245,7 +246,7 @@ def _pairs(text, edit):
     return [(node, found.get(wording.code(node, worded=False))) for node in ours]
 
 
-def _apply(text, edit, file):
+def _apply(text: str, edit: Edit | Method, file: str) -> str:
     if isinstance(edit, Method):
         return _add_method(text, edit, file)
     module = transplant.parse(text, file)
@@ -257,13 +258,13 @@ def _apply(text, edit, file):
     return transplant.replace(module, edit.function, rewritten).code
 
 
-def _statements(text):
+def _statements(text: str) -> list[cst.BaseStatement]:
     # Parsed inside of a block: at the outermost level, a comment above the first statement is the file's and not its own.
     block = cst.parse_module("if True:\n" + textwrap.indent(textwrap.dedent(text).strip("\n"), "    ") + "\n")
     return list(block.body[0].body.body)
 
 
-def _add_method(text, method, file):
+def _add_method(text: str, method: Method, file: str) -> str:
     if function_in(text, method):
         raise DriftError([f"{file} has another {method.function} already"])
     # Parsed inside of a class, so that the docstring is indented as it will be there.
@@ -272,7 +273,9 @@ def _add_method(text, method, file):
     return transplant.add_method(transplant.parse(text, file), method.owner, statement, method.after).code
 
 
-def _place(function, edit, refuse):
+def _place(
+    function: cst.CSTNode, edit: Edit, refuse: Callable[[list[cst.BaseStatement]], DriftError]
+) -> tuple[cst.BaseStatement, cst.BaseStatement]:
     blocks = _Blocks()
     function.visit(blocks)
     firsts = [(block, node) for block in blocks.found for node in block.body if edit.first(node)]
@@ -288,7 +291,9 @@ def _place(function, edit, refuse):
     return first, lasts[0]
 
 
-def _show(module, text, file, edit, function, found):
+def _show(
+    module: cst.Module, text: str, file: str, edit: Edit, function: cst.CSTNode, found: list[cst.BaseStatement]
+) -> DriftError:
     positions = MetadataWrapper(module, unsafe_skip_copy=True).resolve(PositionProvider)
     lines = {node: positions[node].start.line for node in [function, *found]}
     where = f"{file}:{lines[function]}: {edit.function}"
@@ -302,18 +307,22 @@ def _show(module, text, file, edit, function, found):
 
 
 class _Blocks(cst.CSTVisitor):
-    def __init__(self):
+    def __init__(self) -> None:
         self.found = []
 
-    def visit_IndentedBlock(self, node):
+    def visit_IndentedBlock(self, node: cst.IndentedBlock) -> None:
         self.found.append(node)
 
 
 class _Rewriter(cst.CSTTransformer):
-    def __init__(self, first, last, statements, action):
+    def __init__(
+        self, first: cst.BaseStatement, last: cst.BaseStatement, statements: list[cst.BaseStatement], action: str
+    ) -> None:
         self._first, self._last, self._new, self._action = first, last, statements, action
 
-    def leave_IndentedBlock(self, original_node, updated_node):
+    def leave_IndentedBlock(
+        self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
+    ) -> cst.IndentedBlock:
         old = list(original_node.body)
         if not any(node is self._first for node in old):
             return updated_node
@@ -335,10 +344,10 @@ class _Rewriter(cst.CSTTransformer):
 
 
 class _OwnParts(cst.CSTVisitor):
-    def __init__(self, kind):
+    def __init__(self, kind: type[cst.CSTNode] | tuple[type[cst.CSTNode], ...]) -> None:
         self._kind, self.found = kind, []
 
-    def on_visit(self, node):
+    def on_visit(self, node: cst.CSTNode) -> bool:
         if isinstance(node, (cst.IndentedBlock, cst.SimpleStatementSuite)):
             return False
         if isinstance(node, self._kind):
@@ -346,13 +355,13 @@ class _OwnParts(cst.CSTVisitor):
         return True
 
 
-def _own(statement, kind):
+def _own(statement: cst.CSTNode, kind: type[cst.CSTNode] | tuple[type[cst.CSTNode], ...]) -> list[Any]:
     parts = _OwnParts(kind)
     statement.visit(parts)
     return parts.found
 
 
-def _last_name(node):
+def _last_name(node: cst.CSTNode) -> str | None:
     if isinstance(node, cst.Attribute):
         return node.attr.value
     return node.value if isinstance(node, cst.Name) else None

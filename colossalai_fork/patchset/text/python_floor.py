@@ -11,7 +11,7 @@ _BUILTIN_COLLECTIONS = {"dict", "frozenset", "list", "set", "tuple", "type"}
 _WOULD_NOT_RUN = f"would not be valid for Python {'.'.join(map(str, PYTHON_FLOOR))}"
 
 
-def check_syntax(file, text):
+def check_syntax(file: str, text: str) -> None:
     """Refuse source that does not compile there.
 
     Args:
@@ -27,7 +27,7 @@ def check_syntax(file, text):
         raise PatchError(f"{file} {_WOULD_NOT_RUN}: {error}") from error
 
 
-def check_names(file, text):
+def check_names(file: str, text: str) -> None:
     """Refuse source that compiles there but fails when it runs.
 
     Args:
@@ -43,7 +43,7 @@ def check_names(file, text):
             raise PatchError(f"{file} {_WOULD_NOT_RUN}: line {node.lineno} has {problem}")
 
 
-def _problem(node):
+def _problem(node: ast.AST) -> str | None:
     if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id in _BUILTIN_COLLECTIONS:
         return f"{node.value.id}[…]"
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "zip" and node.keywords:

@@ -3,9 +3,10 @@
 import ast
 import symtable
 import warnings
+from typing import Any
 
 
-def parse(source, **options):
+def parse(source: str, **options: Any) -> ast.Module:
     """Parse a source text as :func:`ast.parse` does, without warnings.
 
     Args:
@@ -13,14 +14,14 @@ def parse(source, **options):
         **options: see :func:`ast.parse`.
 
     Returns:
-        ast.AST: the tree.
+        ast.Module: the tree; of another class if the options ask for another mode.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ast.parse(source, **options)
 
 
-def symbols(source):
+def symbols(source: str) -> symtable.SymbolTable:
     """Make the symbol table of a source text as :func:`symtable.symtable` does, without warnings.
 
     Args:

@@ -1,16 +1,18 @@
 """Puts functions and methods into a source file and takes them out, leaving every other byte as it was."""
 
 import functools
+from typing import Callable, Sequence, TypeVar
 
 import libcst as cst
 
 from ..errors import PatchError
 
+_Owner = TypeVar("_Owner", cst.Module, cst.ClassDef)
 _BLANK = cst.EmptyLine(indent=False)
 
 
 @functools.lru_cache(maxsize=256)
-def parse(source, name):
+def parse(source: str, name: str) -> cst.Module:
     """Parse a source text. Trees cannot be changed, so that each text is parsed once.
 
     Args:
@@ -29,7 +31,7 @@ def parse(source, name):
         raise PatchError(f"{name} cannot be parsed: {error}") from error
 
 
-def find(module, qualified_name):
+def find(module: cst.Module, qualified_name: str) -> cst.CSTNode | None:
     """Find a function, class or assignment.
 
     Args:
@@ -52,7 +54,7 @@ def find(module, qualified_name):
     return _only([node for node in body if last in defined_by(node)], qualified_name)
 
 
-def defined_by(statement):
+def defined_by(statement: cst.CSTNode) -> set[str]:
     """Name what one statement of a module or class defines.
 
     Args:
@@ -72,7 +74,7 @@ def defined_by(statement):
     return found
 
 
-def text(statement):
+def text(statement: cst.CSTNode) -> str:
     """Write one statement as a text of its own.
 
     Args:
@@ -84,7 +86,7 @@ def text(statement):
     return cst.Module(body=[statement.with_changes(leading_lines=())]).code
 
 
-def replace(module, qualified_name, statement):
+def replace(module: cst.Module, qualified_name: str, statement: cst.CSTNode) -> cst.Module:
     """Put a statement in the place of the one that defines a name.
 
     Args:
@@ -109,15 +111,21 @@ def replace(module, qualified_name, statement):
     )
 
 
-def add_method(module, class_name, statement, after=(), before=()):
+def add_method(
+    module: cst.Module,
+    class_name: str,
+    statement: cst.FunctionDef,
+    after: Sequence[str] = (),
+    before: Sequence[str] = (),
+) -> cst.Module:
     """Add a method to a class.
 
     Args:
         module (libcst.Module): the file.
         class_name (str): the class.
         statement (libcst.FunctionDef): the method.
-        after (list[str]): methods to stand behind, the most wanted first.
-        before (list[str]): methods to stand before if the class has none of those. If it has none of these either, the
+        after (Sequence[str]): methods to stand behind, the most wanted first.
+        before (Sequence[str]): methods to stand before if the class has none of those. If it has none of these either, the
             method goes to the end of the class.
 
     Returns:
@@ -126,7 +134,7 @@ def add_method(module, class_name, statement, after=(), before=()):
     _, own = _split_lines(statement.leading_lines)
     statement = statement.with_changes(leading_lines=[_BLANK, *own])
 
-    def insert(body):
+    def insert(body: list[cst.CSTNode]) -> list[cst.CSTNode]:
         places = {name: position for position, node in enumerate(body) for name in defined_by(node)}
         for name in after:
             if name in places:
@@ -150,7 +158,7 @@ def add_method(module, class_name, statement, after=(), before=()):
     return _in_body(module, class_name.split("."), insert)
 
 
-def add_before(module, statement, position):
+def add_before(module: cst.Module, statement: cst.CSTNode, position: int) -> cst.Module:
     """Add a function, class or variable to the outermost level of a file.
 
     Args:
@@ -176,7 +184,7 @@ def add_before(module, statement, position):
     return module.with_changes(body=[*body[:position], statement, *body[position:]])
 
 
-def remove(module, qualified_name):
+def remove(module: cst.Module, qualified_name: str) -> cst.Module:
     """Take out a function, method or variable together with the comment lines right above it.
 
     Args:
@@ -192,7 +200,7 @@ def remove(module, qualified_name):
     if original is None:
         raise PatchError(f"there is no {qualified_name} to take out")
 
-    def without(body):
+    def without(body: list[cst.CSTNode]) -> list[cst.CSTNode]:
         position = next(index for index, node in enumerate(body) if node is original)
         kept, _ = _split_lines(original.leading_lines)
         rest = list(body[position + 1 :])
@@ -204,7 +212,7 @@ def remove(module, qualified_name):
     return _in_body(module, qualified_name.split(".")[:-1], without)
 
 
-def renamed(statement, name):
+def renamed(statement: cst.CSTNode, name: str) -> cst.CSTNode:
     """Give a function or class another name.
 
     Args:
@@ -219,7 +227,7 @@ def renamed(statement, name):
     return statement
 
 
-def _split_lines(lines):
+def _split_lines(lines: Sequence[cst.EmptyLine]) -> tuple[list[cst.EmptyLine], list[cst.EmptyLine]]:
     # Comments that touch the statement belong to it; what a blank line separates from it (a section's banner) does not.
     cut = len(lines)
     while cut and lines[cut - 1].comment is not None:
@@ -227,13 +235,13 @@ def _split_lines(lines):
     return list(lines[:cut]), list(lines[cut:])
 
 
-def _in_body(owner, parents, change):
+def _in_body(owner: _Owner, parents: list[str], change: Callable[[list[cst.CSTNode]], list[cst.CSTNode]]) -> _Owner:
     if not parents:
         if isinstance(owner, cst.Module):
             return owner.with_changes(body=change(list(owner.body)))
         return owner.with_changes(body=owner.body.with_changes(body=change(list(owner.body.body))))
 
-    def descend(body):
+    def descend(body: list[cst.CSTNode]) -> list[cst.CSTNode]:
         return [
             (
                 _in_body(node, parents[1:], change)
@@ -246,11 +254,11 @@ def _in_body(owner, parents, change):
     return _in_body(owner, [], descend)
 
 
-def _only(found, name):
+def _only(found: list[cst.CSTNode], name: str) -> cst.CSTNode | None:
     if len(found) > 1:
         raise PatchError(f"{name} is defined {len(found)} times")
     return found[0] if found else None
 
 
-def _is_simple(statement):
+def _is_simple(statement: cst.CSTNode) -> bool:
     return isinstance(statement, cst.SimpleStatementLine)

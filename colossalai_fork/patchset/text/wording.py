@@ -6,8 +6,10 @@ import textwrap
 
 from .syntax import parse
 
+_Owner = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
-def code(text, worded=True):
+
+def code(text: str | ast.AST, worded: bool = True) -> str:
     """Write source in one form, however it is laid out.
 
     Args:
@@ -23,7 +25,7 @@ def code(text, worded=True):
     return ast.dump(tree if worded else _WithoutMessages().visit(tree))
 
 
-def differences(ours, theirs, name):
+def differences(ours: str, theirs: str, name: str) -> str:
     """Show how two sources differ.
 
     Args:
@@ -39,7 +41,7 @@ def differences(ours, theirs, name):
 
 
 class _WithoutDocstrings(ast.NodeTransformer):
-    def _visit_owner(self, node):
+    def _visit_owner(self, node: _Owner) -> _Owner:
         self.generic_visit(node)
         if ast.get_docstring(node, clean=False) is not None:
             node.body = node.body[1:] or [ast.Pass()]
@@ -50,8 +52,8 @@ class _WithoutDocstrings(ast.NodeTransformer):
 
 class _WithoutMessages(ast.NodeTransformer):
     # Text with blanks in it is for people to read; keys and names have none.
-    def visit_Constant(self, node):
+    def visit_Constant(self, node: ast.Constant) -> ast.Constant:
         return ast.Constant("") if isinstance(node.value, str) and " " in node.value.strip() else node
 
-    def visit_JoinedStr(self, node):
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.Constant:
         return ast.Constant("")
