@@ -7,11 +7,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
 #: Folders and files with functions that have no hints yet.
-WITHOUT = (
-    "colossalai_fork/checkpoint_io/__init__.py",
-    "colossalai_fork/checkpoint_io/optimizer_restore/errors.py",
-    "colossalai_fork/gate",
-)
+WITHOUT = ("colossalai_fork/gate",)
 FILES = [
     path
     for folder in ("colossalai_fork", "benchmarks")

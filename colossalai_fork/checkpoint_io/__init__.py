@@ -5,6 +5,7 @@ makes its own checkpoint IO. :func:`colossalai_fork.apply` puts the same methods
 """
 
 import importlib
+from typing import Any, List
 
 _MODULES = {
     "CheckpointDamagedError": "optimizer_restore.errors",
@@ -23,12 +24,12 @@ _MODULES = {
 __all__ = list(_MODULES)
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> Any:
     # The classes take seconds to import, as all of colossalai does; looking at a checkpoint needs none of it.
     if name in _MODULES:
         return getattr(importlib.import_module("{}.{}".format(__name__, _MODULES[name])), name)
     raise AttributeError("module {!r} has no attribute {!r}".format(__name__, name))
 
 
-def __dir__():
+def __dir__() -> List[str]:
     return sorted([*globals(), *__all__])

@@ -142,7 +142,7 @@ class CheckpointLoadError(Exception):
         lines.append(self.outcome)
         return "\n".join(lines)
 
-    def __reduce__(self):
+    def __reduce__(self) -> Any:
         return type(self), (self.problems, self.outcome)
 
 

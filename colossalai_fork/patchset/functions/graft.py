@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import PatchError
 from ..text import imports, names, transplant
-from ..text.modules import Origins, absolute, as_written_in, imported_from, module_of
+from ..text.modules import Origins, absolute, as_written_in, module_of
 from .carry import carry, in_upstream_words
 
 if TYPE_CHECKING:

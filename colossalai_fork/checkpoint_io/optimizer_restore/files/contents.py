@@ -9,7 +9,7 @@ import os
 import zlib
 from bisect import bisect_right
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..containers import leaves
 from ..errors import Problem, shown
