@@ -65,7 +65,8 @@ def leave_the_new_groups_after_a_failure(put_back, self):
     "restore:_Loading.undo",
     everywhere("test_loading_fails_after_validation", failing="first"),
     everywhere("test_interrupt_while_loading", failing="last"),
-    everywhere("test_files_fail_while_they_are_read", failing="first"),
+    # Native code in one process has loaded nothing by then.
+    everywhere("test_files_fail_while_they_are_read", but="General", failing="first"),
 )
 def leave_the_new_state_after_a_failure(undo, self):
     self._groups_before.put_back()

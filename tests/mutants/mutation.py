@@ -10,6 +10,7 @@ fault looks like now.
 import contextlib
 import dataclasses
 import functools
+import gc
 import importlib
 import importlib.util
 import inspect
@@ -75,17 +76,21 @@ class Mutant:
         """
         function, mutated = self._function(), self._mutated()
         original = function.__code__
+        # The overlay puts copies of functions into ColossalAI's modules.
+        copies = [each for each in gc.get_referrers(original) if isinstance(each, types.FunctionType)]
         if self.instead is not None:
             copy = types.FunctionType(
                 original, function.__globals__, function.__name__, function.__defaults__, function.__closure__
             )
             copy.__kwdefaults__ = function.__kwdefaults__
             function.__globals__[_MUTANT] = functools.partial(self.instead, copy)
-        function.__code__ = mutated
+        for each in copies:
+            each.__code__ = mutated
         try:
             yield
         finally:
-            function.__code__ = original
+            for each in copies:
+                each.__code__ = original
             function.__globals__.pop(_MUTANT, None)
 
     def _function(self):

@@ -40,12 +40,23 @@ class OwnLoaderCases(ContractBase):
                 states = torch.load(os.path.join(path, name), weights_only=True)
                 load_states_into_optimizer(subject.inner, states, id_map, **options)
 
+    def must_load_shards(self, subject, path, **options):
+        """Load a good checkpoint as a loader of one's own does.
+
+        Args:
+            subject (Subject): where to.
+            path (str): the directory.
+            options (Any): more arguments of ``load_states_into_optimizer``.
+        """
+        error = self.tried(self.load_shards, subject, path, **options)
+        self.verdict([] if error is None else [f"refused a good checkpoint: {error}"])
+
     @case(1, rows=(1, 4), layouts=is_torch_sharded)
     def test_shard_after_shard(self, layout):
         subject, saved = self.trained(), self.saved(ids=(0, 2, 3))
         path = self.write(self.files(saved, layout, shards=3))
         twin = self.native_twin(subject, saved)
-        self.load_shards(subject, path)
+        self.must_load_shards(subject, path)
         self.must_equal(subject, twin)
 
     @case(2, rows=(8,), layouts=is_torch_sharded)
@@ -75,5 +86,5 @@ class OwnLoaderCases(ContractBase):
         subject, saved = self.trained(), self.saved(ids=(0, 3))
         twin = self.native_twin(subject, saved)
         saved["state"][77] = saved["state"][0]
-        self.load_shards(subject, self.write(self.files(saved, layout)), strict=True)
+        self.must_load_shards(subject, self.write(self.files(saved, layout)), strict=True)
         self.must_equal(subject, twin)
