@@ -36,6 +36,7 @@ class TestJson(GeneralContract):
         "test_code_in_the_groups_of_one_file": "JSON holds nothing that could run",
         "test_numpy_number_in_a_group": "JSON has no numbers of numpy",
         "test_saving_makes_no_state": "the case looks into files of torch",
+        "test_tensor_without_data": "JSON holds no tensor without its data",
     }
 
     def checkpoint_io(self):
