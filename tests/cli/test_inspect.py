@@ -8,36 +8,14 @@ import sys
 import pytest
 import torch
 from click.testing import CliRunner
-from colossalai.checkpoint_io import GeneralCheckpointIO
+from small_checkpoint import adam
 
 from colossalai_fork import cli
 from colossalai_fork.checkpoint_io.optimizer_restore.files import sources
 
 
-def adam():
-    """An Adam that has state for two of its three parameters."""
-    params = [torch.nn.Parameter(torch.zeros(shape)) for shape in ((2, 3), (4,), ())]
-    optimizer = torch.optim.Adam([{"params": params[:2]}, {"params": params[2:], "lr": 0.25}])
-    for param in params[:2]:
-        param.grad = torch.ones_like(param)
-    optimizer.step()
-    return optimizer
-
-
 def inspect(*arguments):
     return CliRunner().invoke(cli.main, ["inspect", *map(str, arguments)], env={"COLUMNS": "160"})
-
-
-@pytest.fixture
-def checkpoint(tmp_path):
-    GeneralCheckpointIO().save_optimizer(adam(), str(tmp_path / "checkpoint"), shard=True)
-    return tmp_path / "checkpoint"
-
-
-@pytest.fixture
-def shard(checkpoint):
-    (shard,) = (file for file in checkpoint.glob("*.bin") if "group" not in file.name)
-    return shard
 
 
 @pytest.mark.parametrize("layout", ["sharded", "one file"])

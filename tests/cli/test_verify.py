@@ -6,9 +6,8 @@ import zipfile
 import pytest
 import torch
 from click.testing import CliRunner
-from colossalai.checkpoint_io import GeneralCheckpointIO
 from hostile_files import integer, pickled, tensor, text
-from test_inspect import adam
+from small_checkpoint import adam
 
 from colossalai_fork import cli
 from colossalai_fork.checkpoint_io.optimizer_restore.files import sources
@@ -23,18 +22,6 @@ def problems(*arguments, exit_code=1):
     result = run("verify", "--json", *arguments)
     assert result.exit_code == exit_code, result.output
     return json.loads(result.output)["problems"]
-
-
-@pytest.fixture
-def checkpoint(tmp_path):
-    GeneralCheckpointIO().save_optimizer(adam(), str(tmp_path / "checkpoint"), shard=True)
-    return tmp_path / "checkpoint"
-
-
-@pytest.fixture
-def shard(checkpoint):
-    (shard,) = (file for file in checkpoint.glob("*.bin") if "group" not in file.name)
-    return shard
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import pytest
+from reproduction import REPRODUCTION
 
 pytest.importorskip("libcst", reason="the patch extra is not installed")
 
@@ -24,27 +25,6 @@ from colossalai_fork.patchset.text import leftovers
 from colossalai_fork.patchset.tree import NOBODY, Tree, git
 
 SERIES = {name: project.series(name) for name in project.NAMES}
-
-REPRODUCTION = """
-import tempfile
-import torch
-from colossalai.checkpoint_io import GeneralCheckpointIO
-
-def optimizer_with_gradient():
-    param = torch.nn.Parameter(torch.tensor([1.0]))
-    param.grad = torch.tensor([1.0])
-    return param, torch.optim.SGD([param], lr=0.1, momentum=0.9)
-
-_, never_stepped = optimizer_with_gradient()
-param, trained = optimizer_with_gradient()
-trained.state[param]["momentum_buffer"] = torch.tensor([1.0])
-with tempfile.TemporaryDirectory() as directory:
-    GeneralCheckpointIO().save_optimizer(never_stepped, directory, shard=True)
-    GeneralCheckpointIO().load_optimizer(trained, directory)
-print(dict(trained.state[param]) if param in trained.state else {})
-trained.step()
-print(round(param.item(), 4))
-"""
 
 
 @pytest.fixture(scope="module")

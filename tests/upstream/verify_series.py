@@ -28,6 +28,10 @@ from xml.etree import ElementTree
 
 HERE = pathlib.Path(__file__).resolve().parent
 PROJECT = HERE.parents[1]
+sys.path.insert(0, str(PROJECT / "tests"))
+
+from reproduction import REPRODUCTION  # noqa: E402
+
 GATE = PROJECT / "colossalai_fork" / "gate"
 # What stands in for an accelerator in ColossalAI's own tests.
 STAND_INS = ("stand_in.py", "stand_in_gemini.py", "replacements.py")
@@ -48,27 +52,6 @@ ISORT_SETTINGS = ("--line-length=120", "--honor-noqa")
 CLOSES_THE_REPORT = {"fix": "reset-general", "contract": "replace-optimizer-state"}
 
 CONTRIBUTOR = {"NAME": "A Contributor", "EMAIL": "a.contributor@example.com"}
-
-REPRODUCTION = """
-import tempfile
-import torch
-from colossalai.checkpoint_io import GeneralCheckpointIO
-
-def optimizer_with_gradient():
-    param = torch.nn.Parameter(torch.tensor([1.0]))
-    param.grad = torch.tensor([1.0])
-    return param, torch.optim.SGD([param], lr=0.1, momentum=0.9)
-
-_, never_stepped = optimizer_with_gradient()
-param, trained = optimizer_with_gradient()
-trained.state[param]["momentum_buffer"] = torch.tensor([1.0])
-with tempfile.TemporaryDirectory() as directory:
-    GeneralCheckpointIO().save_optimizer(never_stepped, directory, shard=True)
-    GeneralCheckpointIO().load_optimizer(trained, directory)
-print(dict(trained.state[param]) if param in trained.state else {})
-trained.step()
-print(round(param.item(), 4))
-"""
 
 
 class Failure(Exception):
