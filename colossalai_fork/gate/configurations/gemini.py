@@ -294,7 +294,7 @@ class GeminiContract(GeminiCases, BoosterContract):
         self.build = build
         BoosterContract.save_for_another_configuration.run_here(self)
 
-    def not_held(self, source: Subject, saved: dict[str, Any]) -> list[str]:
+    def not_held(self, source: GeminiSubject, saved: dict[str, Any]) -> list[str]:
         # Gemini saves options that torch's Adam has and its own has not.
         held, found = look_at(source.inner)["state"], look_at(self.native_twin(source, saved))["state"]
         return differences(held, found, "what was saved: ")

@@ -59,15 +59,13 @@ def as_byte_tensor(value: object) -> torch.Tensor:
     return torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8)
 
 
-def write_safetensors(
-    path: str, states: dict[int, dict[str, object]], groups: list[dict[str, object]] | None = None
-) -> None:
+def write_safetensors(path: str, states: dict[int, dict[str, object]], groups: object = None) -> None:
     """Write a safetensors file of optimizer state.
 
     Args:
         path (str): the file.
         states (Dict[int, Dict[str, object]]): state by id.
-        groups (Optional[List[Dict[str, object]]]): parameter groups, for a checkpoint of one file.
+        groups (object): parameter groups, for a checkpoint of one file.
     """
     from safetensors.torch import save_file
 
@@ -143,7 +141,7 @@ class CheckpointFiles:
         return _INDEX_FILES[is_safetensors(self.layout)]
 
     @property
-    def states(self) -> dict[int, dict[str, object]]:
+    def states(self) -> dict[int | str, Any]:
         """All states by id; a change in one is written."""
         return {param_id: state for shard in self.shards.values() for param_id, state in shard.items()}
 

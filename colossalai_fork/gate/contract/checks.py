@@ -48,12 +48,12 @@ class Checks:
             violation.in_step = True
             raise violation
 
-    def require(self, condition: object, reason: str) -> None:
+    def require(self, condition: object, reason: str | None) -> None:
         """Leave the case unless a condition holds, which must be the same on every rank.
 
         Args:
             condition (object): the condition.
-            reason (str): why the case does not apply otherwise.
+            reason (Optional[str]): why the case does not apply otherwise.
         """
         if not condition:
             raise NotApplicable(reason)
