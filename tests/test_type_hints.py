@@ -6,14 +6,7 @@ import pathlib
 import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
-#: Folders and files with functions that have no hints yet.
-WITHOUT = ("colossalai_fork/gate",)
-FILES = [
-    path
-    for folder in ("colossalai_fork", "benchmarks")
-    for path in sorted((ROOT / folder).rglob("*.py"))
-    if not any(path.is_relative_to(ROOT / each) for each in WITHOUT)
-]
+FILES = [path for folder in ("colossalai_fork", "benchmarks") for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
 def unhinted(text):

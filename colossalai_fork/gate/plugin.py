@@ -5,10 +5,18 @@ name as well gets the same plugin and not a second one. Importing it costs nothi
 the first case runs.
 """
 
+from __future__ import annotations
+
 import json
 import zlib
+from typing import TYPE_CHECKING, Any, Iterator
 
 import pytest
+
+if TYPE_CHECKING:
+    from .contract.base import Case, ContractBase
+    from .workers.outcomes import Outcome
+    from .workers.pool import WorkerPool
 
 #: The test that is running, for what a case has to say of itself.
 _RUNNING = pytest.StashKey()
@@ -33,7 +41,7 @@ ESSENTIAL = (
 )
 
 
-def pytest_addoption(parser):
+def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the gate's options."""
     group = parser.getgroup("colossalai-fork", "contract of checkpoint IO classes")
     group.addoption(
@@ -56,12 +64,12 @@ def pytest_addoption(parser):
     )
 
 
-def pytest_configure(config):
+def pytest_configure(config: pytest.Config) -> None:
     """Register the markers."""
     config.addinivalue_line("markers", "cuda: needs a CUDA device; skipped, with the reason, where there is none")
 
 
-def pytest_collection_modifyitems(config, items):
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out cases that do not apply, and choose the arguments that the others run with.
 
     All arguments are taken if they are wanted, and nothing is left out where tests are named one by one.
@@ -95,13 +103,13 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [item for item in items if item not in dropped]
 
 
-def pytest_sessionfinish(session):
+def pytest_sessionfinish(session: pytest.Session) -> None:
     """Hand over what was left out, where this is a process of pytest-xdist."""
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput[HANDED_OVER] = list(session.config.stash.get(LEFT_OUT, {}).values())
 
 
-def pytest_runtest_setup(item):
+def pytest_runtest_setup(item: pytest.Item) -> None:
     """Remember which test runs."""
     item.config.stash[_RUNNING] = item
 
@@ -117,14 +125,14 @@ class Gate:
         results (list): a (contract, case, method, arguments, outcome) for each case that ran.
     """
 
-    def __init__(self, overlay, config=None):
+    def __init__(self, overlay: bool, config: pytest.Config | None = None) -> None:
         self.overlay = overlay
         self.config = config
         self.results = []
         self._pool = None
 
     @property
-    def pool(self):
+    def pool(self) -> WorkerPool:
         """The worker processes, none of which is started before it is needed."""
         if self._pool is None:
             from .workers.pool import WorkerPool
@@ -132,7 +140,9 @@ class Gate:
             self._pool = WorkerPool()
         return self._pool
 
-    def record(self, contract, case, method, arguments, outcome):
+    def record(
+        self, contract: ContractBase, case: Case, method: str, arguments: dict[str, Any], outcome: Outcome
+    ) -> None:
         """Note what came of a case.
 
         Args:
@@ -155,14 +165,14 @@ class Gate:
                 (FINDINGS, json.dumps(outcome.findings, ensure_ascii=False)),
             ]
 
-    def close(self):
+    def close(self) -> None:
         """End the worker processes."""
         if self._pool is not None:
             self._pool.close()
 
 
 @pytest.fixture(scope="session")
-def colossalai_fork_gate(request):
+def colossalai_fork_gate(request: pytest.FixtureRequest) -> Iterator[Gate]:
     """The session's worker processes."""
     config = request.config
     overlay = config.getoption("--overlay") == "on" and not config.getoption("--unmodified")

@@ -1,5 +1,7 @@
 """Runs the gate's cases with pytest, and collects what came of them."""
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import importlib.util
@@ -10,12 +12,17 @@ import pathlib
 import re
 import signal
 import tempfile
-from typing import Optional, Tuple
+from typing import TYPE_CHECKING, Any, Iterator, NoReturn
 
 import pytest
 
 from .plugin import FINDINGS, HANDED_OVER, LEFT_OUT, REASON, STATUS
 from .report.case_results import BROKEN, HELD, NOT_APPLICABLE, CaseResult, GateResults
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from .report.progress import GateProgress
 
 #: Cases in which the kit may fail, and nothing else happen, before a run is given up.
 MOST_BROKEN = 10
@@ -37,13 +44,13 @@ class Selection:
     """
 
     overlay: bool = True
-    classes: Tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
     processes: int = 0
     device: str = "cpu"
-    files: Tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
     jobs: int = 1
 
-    def arguments(self, collected):
+    def arguments(self, collected: str) -> list[str]:
         """The command line of pytest.
 
         Args:
@@ -64,7 +71,7 @@ class Selection:
         ]
 
 
-def default_jobs():
+def default_jobs() -> int:
     """How many pytest processes to use.
 
     Returns:
@@ -73,7 +80,7 @@ def default_jobs():
     return 2 if importlib.util.find_spec("xdist") and (os.cpu_count() or 1) > 1 else 1
 
 
-def suite_classes():
+def suite_classes() -> list[str]:
     """The classes of ColossalAI that the gate's own suite holds against the contract; found without importing torch.
 
     Returns:
@@ -89,13 +96,13 @@ class Collector:
 
     Args:
         results (GateResults): gets the results.
-        progress (Progress): is told of the number of cases and of each result.
+        progress (GateProgress): is told of the number of cases and of each result.
 
     Attributes:
         interrupted (bool): whether somebody has ended the run.
     """
 
-    def __init__(self, results, progress):
+    def __init__(self, results: GateResults, progress: GateProgress) -> None:
         self.results = results
         self.progress = progress
         self.interrupted = False
@@ -103,25 +110,25 @@ class Collector:
         self._pending = {}
         self._left_out = []
 
-    def pytest_sessionstart(self, session):
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
         self._session = session
 
-    def pytest_keyboard_interrupt(self, excinfo):
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
         # pytest stops itself the same way, where it cannot collect.
         self.interrupted |= not isinstance(excinfo.value, pytest.Session.Interrupted)
 
-    def pytest_collection_finish(self, session):
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
         self.progress.expect(len(session.items))
 
     @pytest.hookimpl(optionalhook=True)
-    def pytest_xdist_node_collection_finished(self, node, ids):
+    def pytest_xdist_node_collection_finished(self, node: object, ids: list[str]) -> None:
         self.progress.expect(len(ids))
 
-    def pytest_collectreport(self, report):
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
             self._add(CaseResult(report.nodeid, "", (), 0, BROKEN, _reason(report), report.longreprtext, (), 0.0))
 
-    def pytest_runtest_logreport(self, report):
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         said = dict(report.user_properties)
         if report.when == "call" or not report.passed:
             status = said.get(STATUS, NOT_APPLICABLE if report.skipped else BROKEN)
@@ -133,11 +140,11 @@ class Collector:
             self._finish(report.nodeid)
 
     @pytest.hookimpl(optionalhook=True)
-    def pytest_testnodedown(self, node):
+    def pytest_testnodedown(self, node: object) -> None:
         # Every process has collected the same.
         self._left_out = getattr(node, "workeroutput", {}).get(HANDED_OVER) or self._left_out
 
-    def pytest_sessionfinish(self, session):
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
         for nodeid in list(self._pending):
             self._finish(nodeid)
         self._left_out = self._left_out or session.config.stash.get(LEFT_OUT, {}).values()
@@ -145,11 +152,11 @@ class Collector:
             found = CaseResult(nodeid, checkpoint_io, tuple(points), processes, NOT_APPLICABLE, reason, reason, (), 0.0)
             self.results.results.append(found)
 
-    def _finish(self, nodeid):
+    def _finish(self, nodeid: str) -> None:
         if nodeid in self._pending:
             self._add(self._pending.pop(nodeid))
 
-    def _result(self, report, said, status):
+    def _result(self, report: pytest.TestReport, said: dict[str, Any], status: str) -> CaseResult:
         reason = said.get(REASON) or _reason(report)
         points = tuple(int(point) for point in said.get("contract-points", "").split())
         return CaseResult(
@@ -164,14 +171,14 @@ class Collector:
             seconds=round(report.duration, 3),
         )
 
-    def _add(self, result):
+    def _add(self, result: CaseResult) -> None:
         self.results.results.append(result)
         self.progress.advance(result)
         if len(self.results.results) == len(self.results.broken()) == MOST_BROKEN and self._session is not None:
             self._session.shouldstop = "no case can be run"
 
 
-def _reason(report):
+def _reason(report: pytest.CollectReport | pytest.TestReport) -> str:
     # The error itself and not where it was.
     if report.skipped and isinstance(report.longrepr, tuple):
         return report.longrepr[2].removeprefix("Skipped: ")
@@ -197,11 +204,11 @@ class Run:
     """
 
     results: GateResults
-    deselected: Tuple[str, ...]
+    deselected: tuple[str, ...]
     complete: bool
     output: str
-    failures: Tuple[str, ...] = ()
-    expected: Optional[int] = None
+    failures: tuple[str, ...] = ()
+    expected: int | None = None
     interrupted: bool = False
 
 
@@ -210,9 +217,9 @@ class _Ended(KeyboardInterrupt):
 
 
 @contextlib.contextmanager
-def _ends_in_order():
+def _ends_in_order() -> Iterator[None]:
     # Both Ctrl-C and a request to terminate let pytest put things away.
-    def end(number, frame):
+    def end(number: int, frame: FrameType | None) -> NoReturn:
         raise _Ended
 
     try:
@@ -227,7 +234,7 @@ def _ends_in_order():
 
 
 @contextlib.contextmanager
-def _safe_path():
+def _safe_path() -> Iterator[None]:
     # Processes that pytest starts must not take modules of the working directory for Python's own.
     before = os.environ.get("PYTHONSAFEPATH")
     os.environ["PYTHONSAFEPATH"] = "1"
@@ -240,12 +247,12 @@ def _safe_path():
             os.environ["PYTHONSAFEPATH"] = before
 
 
-def run(selection, progress):
+def run(selection: Selection, progress: GateProgress) -> Run:
     """Run cases.
 
     Args:
         selection (Selection): which.
-        progress (Progress): is told how it goes.
+        progress (GateProgress): is told how it goes.
 
     Returns:
         Run: the run.

@@ -5,13 +5,14 @@ Loaded by ``colossalai-fork gate`` in every process that pytest starts.
 
 import json
 import os
+from typing import Collection, Iterable
 
 import pytest
 
 from .plugin import ESSENTIAL, LEFT_OUT
 
 
-def pytest_addoption(parser):
+def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options."""
     group = parser.getgroup("colossalai-fork")
     group.addoption("--gate-classes", default="", help="names of checkpoint IO classes, separated by commas")
@@ -20,7 +21,7 @@ def pytest_addoption(parser):
     group.addoption("--gate-collected", default="", help="a file to write to what was collected")
 
 
-def short_name(name):
+def short_name(name: str) -> str:
     """The name of a class as it is compared.
 
     Args:
@@ -32,7 +33,7 @@ def short_name(name):
     return name.strip().lower().replace("_", "").removesuffix("checkpointio")
 
 
-def is_selected(cls, classes, processes, device, on_cuda):
+def is_selected(cls: type | None, classes: Collection[str], processes: int, device: str, on_cuda: bool) -> bool:
     """Decide about the cases of a test class.
 
     Args:
@@ -53,7 +54,7 @@ def is_selected(cls, classes, processes, device, on_cuda):
     return not classes or short_name(cls.class_under_test) in classes
 
 
-def class_of(item):
+def class_of(item: pytest.Item) -> type | None:
     """The configuration that a test is about.
 
     Args:
@@ -68,7 +69,7 @@ def class_of(item):
     return parameters.get("loader") or parameters.get("saver")
 
 
-def without_essentials(classes):
+def without_essentials(classes: Iterable[type]) -> list[str]:
     """Look for classes of which no configuration runs what every class has to hold.
 
     Args:
@@ -88,7 +89,7 @@ def without_essentials(classes):
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config, items):
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is not selected; note what there is."""
     names = [name.strip() for name in config.getoption("--gate-classes").split(",") if name.strip()]
     wanted = ({*map(short_name, names)}, config.getoption("--gate-processes"), config.getoption("--gate-device"))
@@ -117,7 +118,7 @@ def pytest_collection_modifyitems(config, items):
         items[:] = selected
 
 
-def unknown_classes(names, known):
+def unknown_classes(names: Iterable[str], known: Iterable[str]) -> list[str]:
     """Find names that no class has.
 
     Args:

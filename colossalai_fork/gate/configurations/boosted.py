@@ -1,7 +1,15 @@
 """How ColossalAI's plugins make models and optimizers of a recipe."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from ..contract import OptimizerLoadContract
-from ..contract.subjects import Subject, Weights, make_optimizer
+from ..contract.subjects import Recipe, Subject, Weights, make_optimizer
+
+if TYPE_CHECKING:
+    from colossalai.booster.plugin import Plugin
+    from colossalai.checkpoint_io import CheckpointIO
 
 #: State that is one number for a parameter, whatever the parameter's shape.
 SCALARS = ("step", "mu_product", "mu", "eta", "count", "scale")
@@ -13,7 +21,7 @@ class BoosterContract(OptimizerLoadContract):
     distributed = True
     _plugins = {}
 
-    def plugin(self):
+    def plugin(self) -> Plugin:
         """Make the plugin.
 
         Returns:
@@ -21,7 +29,7 @@ class BoosterContract(OptimizerLoadContract):
         """
         raise NotImplementedError
 
-    def shared_plugin(self):
+    def shared_plugin(self) -> Plugin:
         """The plugin of all cases of this class: each new one would make process groups that are never closed.
 
         Returns:
@@ -31,10 +39,10 @@ class BoosterContract(OptimizerLoadContract):
             self._plugins[type(self)] = self.plugin()
         return self._plugins[type(self)]
 
-    def checkpoint_io(self):
+    def checkpoint_io(self) -> CheckpointIO:
         return self.shared_plugin().get_checkpoint_io()
 
-    def build(self, seed=1, recipe=None):
+    def build(self, seed: int = 1, recipe: Recipe | None = None) -> Subject:
         from colossalai.booster import Booster
 
         recipe = recipe or self.recipe()
@@ -44,7 +52,7 @@ class BoosterContract(OptimizerLoadContract):
         booster = Booster(plugin=plugin)
         model, optimizer, *_ = booster.boost(model, optimizer)
 
-        def train(seed, ids):
+        def train(seed: int, ids: tuple[int, ...] | None) -> None:
             # Other data on every rank, as in data-parallel training.
             loss = model(1000 * seed + self.rank, ids)
             booster.backward(loss, optimizer)

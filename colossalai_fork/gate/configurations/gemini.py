@@ -1,24 +1,31 @@
 """How GeminiPlugin makes models and optimizers of a recipe, and which part of the saved state a rank holds."""
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 import os
 import weakref
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..contract.base import case
 from ..contract.cases.gemini import GeminiCases
 from ..contract.comparison import differences, frozen, look_at, twin_of
-from ..contract.subjects import Subject, Weights
+from ..contract.subjects import Recipe, Subject, Weights
 from .boosted import BoosterContract
+
+if TYPE_CHECKING:
+    from colossalai.booster.plugin import Plugin
+    from colossalai.zero.gemini.chunk import Chunk
 
 #: Elements of a chunk on one rank: so few that ranges begin and end within parameters, and that ranks lack some.
 CHUNK = 8
 
 
 @functools.lru_cache(maxsize=None)
-def adam_classes():
+def adam_classes() -> dict[str, type[torch.optim.Optimizer]]:
     """The optimizers that cases of Gemini use: it takes ColossalAI's own Adam only, so the odd ones derive from that.
 
     Returns:
@@ -30,17 +37,17 @@ def adam_classes():
     class FailsWhileLoading(HybridAdam):
         fails = None
 
-        def load_state_dict(self, state_dict):
+        def load_state_dict(self, state_dict: dict[str, Any]) -> None:
             super().load_state_dict(state_dict)
             if self.fails is not None:
                 raise self.fails
 
     class WatchesItsState(HybridAdam):
-        def watch(self):
+        def watch(self) -> None:
             self.still_alive = None
             self.watched = [weakref.ref(state["exp_avg"]) for state in self.state.values()]
 
-        def load_state_dict(self, state_dict):
+        def load_state_dict(self, state_dict: dict[str, Any]) -> None:
             self.still_alive = sum(reference() is not None for reference in self.watched)
             super().load_state_dict(state_dict)
 
@@ -54,7 +61,7 @@ class GeminiSubject(Subject):
     """A model whose parameters live in chunks. Its optimizer holds stand-ins, which are empty between steps."""
 
     @property
-    def chunks(self):
+    def chunks(self) -> list[Chunk]:
         """The chunks: those of the model's precision, each followed by that of the master parameters if there is one."""
         chunk16s = self.optimizer.chunk_manager.get_chunks(
             value for value in self.real_parameters.values() if value.requires_grad
@@ -62,11 +69,11 @@ class GeminiSubject(Subject):
         return [chunk for each in chunk16s for chunk in (each, each.paired_chunk) if chunk is not None]
 
     @property
-    def real_parameters(self):
+    def real_parameters(self) -> dict[int, torch.nn.Parameter]:
         """The model's parameters by id."""
         return self.optimizer.id_to_real_params
 
-    def weights(self):
+    def weights(self) -> dict[str, object]:
         # A parameter whose chunk is scattered is a view of memory that has been given back.
         return {
             "chunks": [chunk.payload.detach().clone() for chunk in self.chunks],
@@ -74,7 +81,7 @@ class GeminiSubject(Subject):
             "stepped parameters": [parameter.detach().clone() for parameter in self.parameters],
         }
 
-    def range_of(self, param_id):
+    def range_of(self, param_id: int) -> tuple[int, int]:
         """Which elements of a parameter this rank holds, told from where the parameter lies in its chunk.
 
         Args:
@@ -93,7 +100,7 @@ class GeminiSubject(Subject):
         start, stop = max(place.offset, first), min(place.end, first + chunk.shard_size)
         return start - place.offset, max(start, stop) - place.offset
 
-    def holds(self, param_id):
+    def holds(self, param_id: int) -> bool:
         """Whether this rank holds any element of a parameter.
 
         Args:
@@ -126,17 +133,17 @@ class GeminiContract(GeminiCases, BoosterContract):
     options = {}
     crossing = False
 
-    def recipe(self, **changes):
+    def recipe(self, **changes: Any) -> Recipe:
         return super().recipe(**{"optimizer": "HybridAdam", **changes})
 
-    def plugin(self):
+    def plugin(self) -> Plugin:
         from colossalai.booster.plugin import GeminiPlugin
 
         return GeminiPlugin(
             precision="bf16", master_weights=self.master_weights, enable_async_reduce=False, **self.options
         )
 
-    def build(self, seed=1, recipe=None):
+    def build(self, seed: int = 1, recipe: Recipe | None = None) -> GeminiSubject:
         from colossalai.booster import Booster
 
         recipe = recipe or self.recipe()
@@ -160,7 +167,7 @@ class GeminiContract(GeminiCases, BoosterContract):
         booster = Booster(plugin=plugin)
         model, optimizer, *_ = booster.boost(weights, optimizer)
 
-        def train(seed, ids):
+        def train(seed: int, ids: tuple[int, ...] | None) -> None:
             every = ids is None or self.crossing
             self.require(every, "Gemini steps every parameter of a chunk, whether it took part or not")
             booster.backward(model(1000 * seed + self.rank), optimizer)
@@ -173,14 +180,16 @@ class GeminiContract(GeminiCases, BoosterContract):
         )
         return self._subject
 
-    def spoilt_id(self, param_id):
+    def spoilt_id(self, param_id: int) -> int:
         held = [each for each in self._subject.shapes if self._subject.holds(each)]
         return param_id if param_id in held else held[0]
 
-    def state_dtype(self, recipe):
+    def state_dtype(self, recipe: Recipe) -> torch.dtype:
         return torch.float32 if self.master_weights else torch.bfloat16
 
-    def saved(self, recipe=None, ids=None, seed=11, steps=3):
+    def saved(
+        self, recipe: Recipe | None = None, ids: tuple[int, ...] | None = None, seed: int = 11, steps: int = 3
+    ) -> dict[str, Any]:
         recipe = recipe or self.recipe()
         if recipe.optimizer in adam_classes():
             recipe = dataclasses.replace(recipe, optimizer="HybridAdam")
@@ -191,7 +200,7 @@ class GeminiContract(GeminiCases, BoosterContract):
                 state["step"] = torch.tensor(float(state["step"]))
         return saved
 
-    def trained(self, seed=1, recipe=None, steps=2):
+    def trained(self, seed: int = 1, recipe: Recipe | None = None, steps: int = 2) -> GeminiSubject:
         subject = super().trained(seed, recipe, steps)
         if subject.recipe.options.get("amsgrad"):
             # ColossalAI's Adam has no such option, and keeps what it was loaded with.
@@ -199,7 +208,7 @@ class GeminiContract(GeminiCases, BoosterContract):
                 state["max_exp_avg_sq"] = state["exp_avg_sq"].clone()
         return subject
 
-    def local_state(self, subject, saved):
+    def local_state(self, subject: GeminiSubject, saved: dict[str, Any]) -> dict[str, Any]:
         numbers = iter(range(len(subject.shapes)))
         own_ids = [[next(numbers) for _ in ids] for ids in subject.groups]
         groups, state = [], {key: value for key, value in saved["state"].items() if not isinstance(key, int)}
@@ -215,7 +224,7 @@ class GeminiContract(GeminiCases, BoosterContract):
                     }
         return {"state": state, "param_groups": groups}
 
-    def native_twin(self, subject, saved):
+    def native_twin(self, subject: GeminiSubject, saved: dict[str, Any]) -> torch.optim.Optimizer:
         twin = twin_of(subject.inner)
         stand_ins = [parameter for group in twin.param_groups for parameter in group["params"]]
         for parameter in stand_ins:
@@ -228,7 +237,7 @@ class GeminiContract(GeminiCases, BoosterContract):
                 del twin.state[parameter]
         return twin
 
-    def must_equal(self, subject, twin, step=True):
+    def must_equal(self, subject: GeminiSubject, twin: torch.optim.Optimizer, step: bool = True) -> None:
         # Between steps the stand-ins are empty; for this one they get as many elements as this rank holds.
         lengths = {id(fake): subject.range_of(each) for each, fake in subject.optimizer.id_to_fake_params.items()}
         before = [parameter.data for parameter in subject.parameters]
@@ -244,7 +253,9 @@ class GeminiContract(GeminiCases, BoosterContract):
             for parameter, data in zip(subject.parameters, before):
                 parameter.grad, parameter.data = None, data
 
-    def _goes_on_alike(self, source, subject, path, ids=None):
+    def _goes_on_alike(
+        self, source: GeminiSubject, subject: GeminiSubject, path: str, ids: tuple[int, ...] | None = None
+    ) -> None:
         for mine, other in zip(subject.chunks, source.chunks):
             mine.payload.copy_(other.payload)
         for group, saved in zip(source.inner.param_groups, source.optimizer.get_param_groups_for_saving()):
@@ -262,16 +273,16 @@ class GeminiContract(GeminiCases, BoosterContract):
         )
 
     @case(1, rows=(25,))
-    def save_for_another_configuration(self):
+    def save_for_another_configuration(self) -> None:
         # All parameters take part, and then some of them lose what they have.
         self.crossing = True
         given = self.build
 
-        def build(*arguments, **options):
+        def build(*arguments: Any, **options: Any) -> GeminiSubject:
             subject = given(*arguments, **options)
             train = subject.train
 
-            def train_and_forget(seed, ids):
+            def train_and_forget(seed: int, ids: tuple[int, ...]) -> None:
                 train(seed, ids)
                 for each, stand_in in subject.optimizer.id_to_fake_params.items():
                     if each not in ids:
@@ -283,13 +294,13 @@ class GeminiContract(GeminiCases, BoosterContract):
         self.build = build
         BoosterContract.save_for_another_configuration.run_here(self)
 
-    def not_held(self, source, saved):
+    def not_held(self, source: GeminiSubject, saved: dict[str, Any]) -> list[str]:
         # Gemini saves options that torch's Adam has and its own has not.
         held, found = look_at(source.inner)["state"], look_at(self.native_twin(source, saved))["state"]
         return differences(held, found, "what was saved: ")
 
     @case(1, rows=(25,))
-    def test_files_hold_whole_tensors(self):
+    def test_files_hold_whole_tensors(self) -> None:
         source = self.trained(1)
         path = self.save(source)
         held = {}
@@ -305,7 +316,7 @@ class GeminiContract(GeminiCases, BoosterContract):
         problems += differences(steps, {number: state["step"] for number, state in held.items()}, "saved steps")
         self.verdict(problems + differences(look_at(source.inner)["state"], look_at(twin)["state"], "saved state"))
 
-    def _large(self, shards=5, elements=2**21):
+    def _large(self, shards: int = 5, elements: int = 2**21) -> tuple[Recipe, int, int]:
         # Adam has two moments of each parameter, so there are half as many parameters.
         recipe, total, per_shard = super()._large(-(-shards // 2), elements)
         # What a rank may read is its share of this, and some ranks have the same share.

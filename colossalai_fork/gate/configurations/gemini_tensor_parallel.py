@@ -1,7 +1,10 @@
 """Gemini under tensor parallelism, which only real models have."""
 
+from __future__ import annotations
+
 import glob
 import os
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -15,11 +18,15 @@ from ..contract.subjects import Recipe
 from ..cpu.replacements import Replacements
 from .gemini import GeminiSubject
 
+if TYPE_CHECKING:
+    from colossalai.checkpoint_io import CheckpointIO
+    from transformers import GPT2LMHeadModel, LlamaForCausalLM
+
 #: Odd for two ranks, and padded to 128.
 VOCABULARY = 100
 
 
-def make_llama():
+def make_llama() -> LlamaForCausalLM:
     """Make a Llama.
 
     Returns:
@@ -32,7 +39,7 @@ def make_llama():
     return LlamaForCausalLM(LlamaConfig(vocab_size=VOCABULARY, use_cache=False, **sizes, **heads))
 
 
-def make_gpt2():
+def make_gpt2() -> GPT2LMHeadModel:
     """Make a GPT-2, whose query, key and value weights are one, cut in a way of its own.
 
     Returns:
@@ -64,12 +71,12 @@ class TensorParallelGeminiCases(ContractBase):
     save = OwnFilesCases.save
     unmodified = UnmodifiedFilesCases.unmodified
 
-    def checkpoint_io(self):
+    def checkpoint_io(self) -> CheckpointIO:
         from colossalai.booster.plugin.gemini_plugin import GeminiCheckpointIO
 
         return GeminiCheckpointIO()
 
-    def make(self, name, seed, gathered):
+    def make(self, name: str, seed: int, gathered: bool) -> GeminiSubject:
         """Make a model and its optimizer, and train them.
 
         Args:
@@ -95,7 +102,7 @@ class TensorParallelGeminiCases(ContractBase):
         booster = Booster(plugin=plugin)
         model, optimizer, *_ = booster.boost(model, HybridAdam(model.parameters(), lr=0.01))
 
-        def train(seed, ids):
+        def train(seed: int, ids: tuple[int, ...] | None) -> None:
             torch.manual_seed(seed)
             words = torch.randint(0, VOCABULARY, (2, 8))
             loss = model(input_ids=words, attention_mask=torch.ones_like(words), labels=words).loss
@@ -110,7 +117,7 @@ class TensorParallelGeminiCases(ContractBase):
 
     @pytest.mark.parametrize("layout_of_chunks", ["gathered", "sharded"])
     @case(1, rows=(25,))
-    def test_tensor_parallel_state_is_saved_whole_and_cut_again(self, layout_of_chunks):
+    def test_tensor_parallel_state_is_saved_whole_and_cut_again(self, layout_of_chunks: str) -> None:
         gathered = layout_of_chunks == "gathered"
         source, subject = self.make("llama", 1, gathered), self.make("llama", 2, gathered)
         path = self.save(source, "own")
@@ -127,7 +134,7 @@ class TensorParallelGeminiCases(ContractBase):
 
     @pytest.mark.parametrize("name", MODELS)
     @case(1, rows=(25,))
-    def test_tensor_parallel_file_of_unmodified_colossalai(self, name):
+    def test_tensor_parallel_file_of_unmodified_colossalai(self, name: str) -> None:
         replaced = Replacements()
         if not torch.cuda.is_available():
             # ColossalAI's GPT-2 tells CUDA which device it is on.
@@ -142,7 +149,7 @@ class TensorParallelGeminiCases(ContractBase):
             replaced.restore()
 
     @case(2, 3, rows=(8,))
-    def test_padded_rows_are_refused(self):
+    def test_padded_rows_are_refused(self) -> None:
         subject = self.make("llama", 1, True)
         path = self.save(subject, "own")
         name = next(
@@ -160,7 +167,7 @@ class TensorParallelGeminiCases(ContractBase):
         problems += [] if "(128, 16)" in str(error) else [f"the message does not name the shape: {error}"]
         self.verdict(problems + differences(before, look_at(subject.inner), "after the refusal, "))
 
-    def _holds_the_same(self, source, subject, path):
+    def _holds_the_same(self, source: GeminiSubject, subject: GeminiSubject, path: str) -> None:
         for mine, other in zip(subject.chunks, source.chunks):
             mine.payload.copy_(other.payload)
         self.must_load(subject, path)
@@ -170,7 +177,7 @@ class TensorParallelGeminiCases(ContractBase):
         self.verdict(differences(source.weights(), subject.weights(), "after one more step, "))
 
 
-def states_in(path):
+def states_in(path: str) -> dict[int, dict[str, Any]]:
     """Read the states of a sharded checkpoint of torch files.
 
     Args:

@@ -1,7 +1,14 @@
 """GeneralCheckpointIO: a plain model and a plain optimizer."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from ..contract import OptimizerLoadContract
-from ..contract.subjects import Subject, Weights, make_optimizer
+from ..contract.subjects import Recipe, Subject, Weights, make_optimizer
+
+if TYPE_CHECKING:
+    from colossalai.checkpoint_io import CheckpointIO
 
 
 class GeneralContract(OptimizerLoadContract):
@@ -9,17 +16,17 @@ class GeneralContract(OptimizerLoadContract):
 
     class_under_test = "GeneralCheckpointIO"
 
-    def checkpoint_io(self):
+    def checkpoint_io(self) -> CheckpointIO:
         from colossalai.checkpoint_io import GeneralCheckpointIO
 
         return GeneralCheckpointIO()
 
-    def build(self, seed=1, recipe=None):
+    def build(self, seed: int = 1, recipe: Recipe | None = None) -> Subject:
         recipe = recipe or self.recipe()
         model = Weights(recipe.shapes, seed, recipe.dtype).to(self.device)
         optimizer = make_optimizer(recipe, list(model.parameters()))
 
-        def train(seed, ids):
+        def train(seed: int, ids: tuple[int, ...] | None) -> None:
             optimizer.zero_grad()
             model(seed, ids).backward()
             optimizer.step()

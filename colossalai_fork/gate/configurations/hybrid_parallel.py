@@ -1,7 +1,10 @@
 """How HybridParallelPlugin distributes models and optimizers, and which part of the saved state a rank holds."""
 
+from __future__ import annotations
+
 import contextlib
 import os
+from typing import TYPE_CHECKING, Any, Callable, Iterator
 
 import pytest
 import torch
@@ -12,8 +15,13 @@ from ..contract.cases.unmodified_files import UnmodifiedFilesCases
 from ..contract.comparison import differences
 from ..contract.needs import CUT_TENSORS, Need
 from ..contract.parallel_weights import ParallelWeights, WeightsPolicy, part_of
-from ..contract.subjects import Subject, make_optimizer
+from ..contract.subjects import Recipe, Subject, make_optimizer
 from .boosted import SCALARS, BoosterContract
+
+if TYPE_CHECKING:
+    from colossalai.booster import Booster
+    from colossalai.booster.plugin import Plugin
+    from colossalai.interface import OptimizerWrapper
 
 #: State that is a number for each row or column, by the dimension that it has one number for.
 AVERAGED = {"exp_avg_sq_row": -1, "exp_avg_sq_col": -2}
@@ -26,7 +34,7 @@ UNFLATTENED = Need(
 )
 
 
-def without(*kinds):
+def without(*kinds: type) -> Callable[[type], type]:
     """Leave out cases that say nothing new about a configuration, because another one of the class runs them.
 
     Args:
@@ -36,7 +44,7 @@ def without(*kinds):
         Callable: the decorator of the configuration.
     """
 
-    def decorate(cls):
+    def decorate(cls: type) -> type:
         for name in [each for kind in kinds for each in vars(kind) if each.startswith("test_")]:
             setattr(cls, name, None)
         return cls
@@ -66,35 +74,35 @@ class HybridParallelContract(UnmodifiedFilesCases, BoosterContract):
     removes_shards = True
 
     @property
-    def cuts(self):
+    def cuts(self) -> bool:
         """Whether a rank keeps a part of the state only."""
         return self.tensor_parallel > 1 or self.stages > 1 or self.zero > 0
 
     @property
-    def whole_tensors(self):
+    def whole_tensors(self) -> bool:
         """Whether what a rank has of a parameter's state it has whole."""
         return self.tensor_parallel == 1 and self.zero == 0
 
     @property
-    def has_rows_and_columns(self):
+    def has_rows_and_columns(self) -> bool:
         """Whether what a rank has of a matrix has rows and columns still."""
         return self.zero == 0
 
     @property
-    def whole_optimizers(self):
+    def whole_optimizers(self) -> bool:
         """Whether the torch optimizer holds the model's parameters as they are."""
         return not self.cuts and self.precision == "fp32"
 
-    def recipe(self, **changes):
+    def recipe(self, **changes: Any) -> Recipe:
         # One weight is cut along its columns.
         return super().recipe(**{"shapes": ((4, 3), (5,), (3, 4), (7,)), **changes})
 
-    def plugin(self):
+    def plugin(self) -> Plugin:
         from colossalai.booster.plugin import HybridParallelPlugin
 
         return HybridParallelPlugin(**self.plugin_arguments())
 
-    def plugin_arguments(self):
+    def plugin_arguments(self) -> dict[str, Any]:
         """What the plugin is made with.
 
         Returns:
@@ -112,7 +120,7 @@ class HybridParallelContract(UnmodifiedFilesCases, BoosterContract):
             **self.options,
         }
 
-    def make_model(self, recipe, seed):
+    def make_model(self, recipe: Recipe, seed: int) -> torch.nn.Module:
         """Make the model, before the plugin distributes it.
 
         Args:
@@ -124,7 +132,14 @@ class HybridParallelContract(UnmodifiedFilesCases, BoosterContract):
         """
         return ParallelWeights(recipe.shapes, seed, recipe.dtype)
 
-    def go_through(self, booster, model, optimizer, seed, ids):
+    def go_through(
+        self,
+        booster: Booster,
+        model: torch.nn.Module,
+        optimizer: OptimizerWrapper,
+        seed: int,
+        ids: tuple[int, ...] | None,
+    ) -> None:
         """Compute gradients.
 
         Args:
@@ -140,7 +155,7 @@ class HybridParallelContract(UnmodifiedFilesCases, BoosterContract):
         if loss.requires_grad:
             booster.backward(loss, optimizer)
 
-    def build(self, seed=1, recipe=None):
+    def build(self, seed: int = 1, recipe: Recipe | None = None) -> Subject:
         from colossalai.booster import Booster
 
         recipe = recipe or self.recipe()
@@ -152,7 +167,7 @@ class HybridParallelContract(UnmodifiedFilesCases, BoosterContract):
         model, optimizer, *_ = booster.boost(model, optimizer)
         data_parallel_rank = torch.distributed.get_rank(plugin.dp_group)
 
-        def train(seed, ids):
+        def train(seed: int, ids: tuple[int, ...] | None) -> None:
             # Other data on every data parallel rank, the same on those that hold parts of one model.
             self.go_through(booster, model, optimizer, 1000 * seed + data_parallel_rank, ids)
             optimizer.step()
@@ -163,19 +178,19 @@ class HybridParallelContract(UnmodifiedFilesCases, BoosterContract):
             recipe, model, optimizer, optimizer.unwrap(), shapes, recipe.groups, train, plugin.get_checkpoint_io()
         )
 
-    def require_experts(self, recipe):
+    def require_experts(self, recipe: Recipe) -> None:
         """Leave the case if the plugin cannot distribute the recipe.
 
         Args:
             recipe (Recipe): the recipe.
         """
 
-    def state_dtype(self, recipe):
+    def state_dtype(self, recipe: Recipe) -> torch.dtype:
         return recipe.dtype if self.precision == "fp32" else torch.float32
 
     # ------------------------------------------------------------------ this rank's place
 
-    def holds(self, number):
+    def holds(self, number: int) -> bool:
         """Whether this rank holds any part of a weight.
 
         Args:
@@ -186,7 +201,7 @@ class HybridParallelContract(UnmodifiedFilesCases, BoosterContract):
         """
         return number % self.stages == torch.distributed.get_rank(self.shared_plugin().pp_group)
 
-    def slicing_group(self, number):
+    def slicing_group(self, number: int) -> torch.distributed.ProcessGroup:
         """The ranks that ZeRO divides a weight among.
 
         Args:
@@ -197,7 +212,7 @@ class HybridParallelContract(UnmodifiedFilesCases, BoosterContract):
         """
         return self.shared_plugin().dp_group
 
-    def local_state(self, subject, saved):
+    def local_state(self, subject: Subject, saved: dict[str, Any]) -> dict[str, Any]:
         held = {number for number in subject.shapes if self.holds(number)}
         groups = [
             {**group, "params": [each for each in group["params"] if each in held]} for group in saved["param_groups"]
@@ -209,12 +224,12 @@ class HybridParallelContract(UnmodifiedFilesCases, BoosterContract):
         }
         return {"state": state, "param_groups": groups}
 
-    def local_value(self, subject, number, key, value):
+    def local_value(self, subject: Subject, number: int | str, key: str, value: object) -> object:
         """This rank's part of a value that has the weight's shape; anything else is kept whole.
 
         Args:
             subject (Subject): whose weight it is.
-            number (int): id of the weight.
+            number (int | str): id of the weight, or the name of what belongs to no weight.
             key (str): name of the value.
             value (object): the value.
 
@@ -239,7 +254,7 @@ class HybridParallelContract(UnmodifiedFilesCases, BoosterContract):
         flat[: value.numel()] = value.reshape(-1)
         return flat[length * rank : length * (rank + 1)].clone()
 
-    def tensor_parallel_part(self, number, value, rank):
+    def tensor_parallel_part(self, number: int, value: torch.Tensor, rank: int) -> torch.Tensor:
         """The part of something of a weight's shape on a tensor parallel rank.
 
         Args:
@@ -255,24 +270,24 @@ class HybridParallelContract(UnmodifiedFilesCases, BoosterContract):
     # ------------------------------------------------------------------ what unmodified ColossalAI can save
 
     @property
-    def pads_parts(self):
+    def pads_parts(self) -> bool:
         """Whether weights are padded before tensor parallelism cuts them."""
         return self.tensor_parallel > 1
 
     @property
-    def unsaveable(self):
+    def unsaveable(self) -> str | None:
         """Optional[str]: why unmodified ColossalAI cannot save this configuration; None if it can."""
         return "it cannot save weights that are padded before they are cut" if self.pads_parts else None
 
     @contextlib.contextmanager
-    def unmodified(self):
+    def unmodified(self) -> Iterator[None]:
         self.require(self.unsaveable is None, self.unsaveable)
         with super().unmodified():
             yield
 
     # ------------------------------------------------------------------ cases that know who holds what
 
-    def _spoilt_copy(self, path, layout, fault):
+    def _spoilt_copy(self, path: str, layout: str, fault: str) -> tuple[str, list[object]]:
         if fault != "a shape":
             return super()._spoilt_copy(path, layout, fault)
         files = self.files(self.saved(), layout)
@@ -281,7 +296,7 @@ class HybridParallelContract(UnmodifiedFilesCases, BoosterContract):
         return files.write(os.path.join(self.directory, f"of-rank-{self.rank}")), [(99,)]
 
     @case(1, rows=(21,), needs=[REMOVES_SHARDS])
-    def test_nothing_of_an_earlier_save_is_left(self):
+    def test_nothing_of_an_earlier_save_is_left(self) -> None:
         source = self.trained(1)
         path = self.save(source, size_per_shard=1e-9)
         self.everyone(None)
@@ -296,14 +311,14 @@ class HybridParallelContract(UnmodifiedFilesCases, BoosterContract):
 
     @pytest.mark.parametrize("name", ["RowsAndColumns", "Adafactor"])
     @case(1, rows=(25,), needs=[UNFLATTENED])
-    def test_saved_by_an_optimizer_of_rows_and_columns(self, name):
+    def test_saved_by_an_optimizer_of_rows_and_columns(self, name: str) -> None:
         self.require(name != "Adafactor" or hasattr(torch.optim, name), "this torch has no such optimizer")
         recipe = self.recipe(optimizer=name)
         source, subject = self.trained(1, recipe, 3), self.trained(2, recipe)
         self._goes_on_alike(source, subject, self.save(source))
 
     @case(1, needs=[CUT_TENSORS])
-    def test_state_that_is_no_part_is_not_saved(self):
+    def test_state_that_is_no_part_is_not_saved(self) -> None:
         source = self.trained(1)
         source.inner.state[source.parameters[0]]["odd"] = torch.ones(99)
         error = None
@@ -315,7 +330,7 @@ class HybridParallelContract(UnmodifiedFilesCases, BoosterContract):
         self.verdict([] if told else [f"state of another shape than the weight's part was put together: {error!r}"])
 
     @case(1, rows=(25,))
-    def test_files_hold_whole_tensors(self):
+    def test_files_hold_whole_tensors(self) -> None:
         source = self.trained(1)
         path = self.save(source)
         states = {}

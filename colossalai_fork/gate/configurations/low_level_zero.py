@@ -1,12 +1,20 @@
 """LowLevelZeroCheckpointIO: which slice of the saved state a rank holds."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import pytest
 import torch
 
 from ..contract.base import case
 from ..contract.cases.own_files import SIZES
 from ..contract.cases.state_dicts import StateDictCases
+from ..contract.subjects import Recipe, Shape, Subject
 from .boosted import SCALARS, BoosterContract
+
+if TYPE_CHECKING:
+    from colossalai.booster.plugin import Plugin
 
 
 class LowLevelZeroContract(StateDictCases, BoosterContract):
@@ -28,7 +36,7 @@ class LowLevelZeroContract(StateDictCases, BoosterContract):
     offload = False
     extra_data_parallel = 1
 
-    def plugin(self):
+    def plugin(self) -> Plugin:
         from colossalai.booster.plugin import LowLevelZeroPlugin
 
         return LowLevelZeroPlugin(
@@ -39,10 +47,10 @@ class LowLevelZeroContract(StateDictCases, BoosterContract):
             extra_dp_size=self.extra_data_parallel,
         )
 
-    def state_dtype(self, recipe):
+    def state_dtype(self, recipe: Recipe) -> torch.dtype:
         return torch.float32
 
-    def local_state(self, subject, saved):
+    def local_state(self, subject: Subject, saved: dict[str, Any]) -> dict[str, Any]:
         state = {
             param_id: {key: self.slice_of(subject.shapes.get(param_id), key, value) for key, value in entries.items()}
             for param_id, entries in saved["state"].items()
@@ -51,12 +59,12 @@ class LowLevelZeroContract(StateDictCases, BoosterContract):
 
     @pytest.mark.parametrize("shards", SIZES)
     @case(1, rows=(12,))
-    def test_state_of_the_optimizer_itself_is_saved(self, shards):
+    def test_state_of_the_optimizer_itself_is_saved(self, shards: str) -> None:
         source, subject = self.trained(1, steps=3), self.trained(2)
         source.inner.state["global"] = {"seen": torch.arange(3), "name": 4}
         self._goes_on_alike(source, subject, self.save(source, size_per_shard=SIZES[shards]))
 
-    def slice_of(self, shape, key, value):
+    def slice_of(self, shape: Shape | None, key: str, value: object) -> object:
         """This rank's slice of a value that has the parameter's shape; anything else is kept whole.
 
         Args:

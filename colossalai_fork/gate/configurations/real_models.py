@@ -1,13 +1,22 @@
 """A small Llama and a small Mixtral under the plugins, in the place of loose weights."""
 
+from __future__ import annotations
+
 import functools
+from typing import TYPE_CHECKING, Any, Callable
 
 import torch
 
 from ..contract.base import case
 from ..contract.parallel_weights import padded
+from ..contract.subjects import Recipe, Shape
 from .hybrid_parallel import HybridParallelContract
 from .moe import MoEContract
+
+if TYPE_CHECKING:
+    from colossalai.booster import Booster
+    from colossalai.interface import OptimizerWrapper
+    from transformers import LlamaForCausalLM, MixtralForCausalLM, PretrainedConfig
 
 #: What tensor parallelism cuts along its rows, and along its columns.
 ROWS = ("embed_tokens", "lm_head", "q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "w1", "w3", "gate")
@@ -16,7 +25,7 @@ LAYERS = 2
 EXPERTS = 4
 
 
-def _configuration(cls, **options):
+def _configuration(cls: type[PretrainedConfig], **options: Any) -> PretrainedConfig:
     return cls(
         hidden_size=16,
         intermediate_size=32,
@@ -29,7 +38,7 @@ def _configuration(cls, **options):
     )
 
 
-def make_llama(vocabulary, tied):
+def make_llama(vocabulary: int, tied: bool) -> LlamaForCausalLM:
     """Make a Llama.
 
     Args:
@@ -44,7 +53,7 @@ def make_llama(vocabulary, tied):
     return LlamaForCausalLM(_configuration(LlamaConfig, vocab_size=vocabulary, tie_word_embeddings=tied))
 
 
-def make_mixtral(vocabulary, tied):
+def make_mixtral(vocabulary: int, tied: bool) -> MixtralForCausalLM:
     """Make a Mixtral.
 
     Args:
@@ -62,7 +71,9 @@ def make_mixtral(vocabulary, tied):
 
 
 @functools.lru_cache(maxsize=None)
-def parameters_of(make, vocabulary, tied):
+def parameters_of(
+    make: Callable[[int, bool], torch.nn.Module], vocabulary: int, tied: bool
+) -> tuple[tuple[str, Shape], ...]:
     """Names and shapes of a model's parameters.
 
     Args:
@@ -90,7 +101,7 @@ CASES = (
 )
 
 
-def only(*names):
+def only(*names: str) -> Callable[[type], type]:
     """Leave out all cases but some.
 
     Args:
@@ -100,7 +111,7 @@ def only(*names):
         Callable: the decorator of the configuration.
     """
 
-    def decorate(cls):
+    def decorate(cls: type) -> type:
         for name in dir(cls):
             if name.startswith("test_") and name not in names:
                 setattr(cls, name, None)
@@ -125,30 +136,37 @@ class RealModel:
     layouts = ("torch-sharded",)
 
     @property
-    def parameters(self):
+    def parameters(self) -> tuple[tuple[str, Shape], ...]:
         """Names and shapes of the model's parameters, by id."""
         return parameters_of(type(self).make, self.vocabulary, self.tied)
 
     @property
-    def pads_parts(self):
+    def pads_parts(self) -> bool:
         """Whether weights are padded before tensor parallelism cuts them."""
         return self.tensor_parallel > 1 and self.vocabulary % (64 * self.tensor_parallel) != 0
 
-    def recipe(self, **changes):
+    def recipe(self, **changes: Any) -> Recipe:
         self.require(not {"shapes", "groups"} & set(changes), "the model's parameters are what they are")
         # ZeRO wants some of the first group on every pipeline stage.
         groups = (tuple(range(len(self.parameters))),)
         shapes = tuple(shape for _, shape in self.parameters)
         return super().recipe(**{"shapes": shapes, "groups": groups, "rates": (0.01,), **changes})
 
-    def plugin_arguments(self):
+    def plugin_arguments(self) -> dict[str, Any]:
         return {**super().plugin_arguments(), "custom_policy": None}
 
-    def make_model(self, recipe, seed):
+    def make_model(self, recipe: Recipe, seed: int) -> torch.nn.Module:
         torch.manual_seed(seed)
         return type(self).make(self.vocabulary, self.tied)
 
-    def go_through(self, booster, model, optimizer, seed, ids):
+    def go_through(
+        self,
+        booster: Booster,
+        model: torch.nn.Module,
+        optimizer: OptimizerWrapper,
+        seed: int,
+        ids: tuple[int, ...] | None,
+    ) -> None:
         self.require(ids is None, "all parameters of the model take part")
         generator = torch.Generator().manual_seed(seed)
         tokens = torch.randint(0, self.vocabulary, (4, 6), generator=generator)
@@ -161,7 +179,7 @@ class RealModel:
 
     # ------------------------------------------------------------------ this rank's place
 
-    def stages_of(self, number):
+    def stages_of(self, number: int) -> tuple[int, ...]:
         """The pipeline stages that hold a parameter.
 
         Args:
@@ -177,10 +195,10 @@ class RealModel:
             return (0, self.stages - 1) if self.tied else (0,)
         return (self.stages - 1,)
 
-    def holds(self, number):
+    def holds(self, number: int) -> bool:
         return torch.distributed.get_rank(self.shared_plugin().pp_group) in self.stages_of(number)
 
-    def tensor_parallel_part(self, number, value, rank):
+    def tensor_parallel_part(self, number: int, value: torch.Tensor, rank: int) -> torch.Tensor:
         module = self.parameters[number][0].split(".")[-2]
         size = self.tensor_parallel
         if self.pads_output and module == "lm_head" or module == "embed_tokens" and (self.tied or size > 1):
@@ -205,10 +223,10 @@ class MixtralContract(RealModel, MoEContract):
     make = staticmethod(make_mixtral)
     pads_output = False
 
-    def require_experts(self, recipe):
+    def require_experts(self, recipe: Recipe) -> None:
         """Every rank has experts."""
 
-    def expert_of(self, number):
+    def expert_of(self, number: int) -> int | None:
         """The expert that a parameter belongs to.
 
         Args:
@@ -220,12 +238,12 @@ class MixtralContract(RealModel, MoEContract):
         parts = self.parameters[number][0].split(".")
         return int(parts[parts.index("experts") + 1]) if "experts" in parts else None
 
-    def holds(self, number):
+    def holds(self, number: int) -> bool:
         expert = self.expert_of(number)
         rank = torch.distributed.get_rank(self.shared_plugin().ep_group)
         return super().holds(number) and (expert is None or expert * self.expert_parallel // EXPERTS == rank)
 
-    def slicing_group(self, number):
+    def slicing_group(self, number: int) -> torch.distributed.ProcessGroup:
         plugin = self.shared_plugin()
         return plugin.dp_group if self.expert_of(number) is None else plugin.moe_dp_group
 
@@ -240,7 +258,14 @@ class TiedMixtralContract(MixtralContract):
     vocabulary = 100
     tied = True
 
-    def go_through(self, booster, model, optimizer, seed, ids):
+    def go_through(
+        self,
+        booster: Booster,
+        model: torch.nn.Module,
+        optimizer: OptimizerWrapper,
+        seed: int,
+        ids: tuple[int, ...] | None,
+    ) -> None:
         self.require(ids is None, "all parameters of the model take part")
         tokens = torch.randint(0, self.vocabulary, (4, 6), generator=torch.Generator().manual_seed(seed))
         model.train()
@@ -249,7 +274,7 @@ class TiedMixtralContract(MixtralContract):
         booster.backward(torch.nn.functional.cross_entropy(scores.flatten(0, 1).float(), tokens.flatten()), optimizer)
 
     @case(1, rows=(25,))
-    def test_state_with_the_rows_that_pad_the_vocabulary(self, layout):
+    def test_state_with_the_rows_that_pad_the_vocabulary(self, layout: str) -> None:
         subject = self.trained()
         saved = self.saved()
         files = self.files(saved, layout)

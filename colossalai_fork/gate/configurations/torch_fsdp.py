@@ -1,14 +1,20 @@
 """How FSDP wraps the model of a recipe, and which part of the saved state a rank holds."""
 
+from __future__ import annotations
+
 import dataclasses
-from typing import Tuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..contract.cases.torch_fsdp import FlatParameterCases
 from ..contract.fsdp_units import Unit, Units, Wrapping
-from ..contract.subjects import Subject, make_optimizer
+from ..contract.subjects import Recipe, Subject, make_optimizer
 from .boosted import BoosterContract
+
+if TYPE_CHECKING:
+    from colossalai.booster.plugin import Plugin
+    from colossalai.interface import OptimizerWrapper
 
 
 @dataclasses.dataclass
@@ -21,7 +27,7 @@ class FSDPSubject(Subject):
     """
 
     wrapping: Wrapping = Wrapping()
-    units: Tuple[Tuple[int, ...], ...] = ()
+    units: tuple[tuple[int, ...], ...] = ()
 
 
 class TorchFSDPContract(FlatParameterCases, BoosterContract):
@@ -42,7 +48,7 @@ class TorchFSDPContract(FlatParameterCases, BoosterContract):
     strategy = "FULL_SHARD"
     hangs = ("test_integer_step", "test_one_rank_fails", "test_one_rank_lacks_a_file", "test_text_stays_text")
 
-    def plugin(self):
+    def plugin(self) -> Plugin:
         from colossalai.booster.plugin import TorchFSDPPlugin
         from torch.distributed.fsdp import ShardingStrategy
         from torch.distributed.fsdp.wrap import ModuleWrapPolicy
@@ -50,7 +56,7 @@ class TorchFSDPContract(FlatParameterCases, BoosterContract):
         strategy = ShardingStrategy[self.strategy]
         return TorchFSDPPlugin(sharding_strategy=strategy, auto_wrap_policy=ModuleWrapPolicy({Unit}))
 
-    def build(self, seed=1, recipe=None, wrapping=Wrapping()):
+    def build(self, seed: int = 1, recipe: Recipe | None = None, wrapping: Wrapping = Wrapping()) -> FSDPSubject:
         recipe = recipe or self.recipe()
         self.require(all(recipe.shapes), "FSDP flattens no parameter that is a single number")
         units = wrapping.units or tuple((each,) for each in range(len(recipe.shapes)))
@@ -60,7 +66,7 @@ class TorchFSDPContract(FlatParameterCases, BoosterContract):
         made = self._boosted if wrapping.by_plugin else self._wrapped
         model, optimizer = made(weights, dataclasses.replace(recipe, groups=groups), wrapping)
 
-        def train(seed, ids):
+        def train(seed: int, ids: tuple[int, ...] | None) -> None:
             model(1000 * seed + self.rank, ids).backward()
             optimizer.step()
             optimizer.zero_grad()
@@ -71,14 +77,14 @@ class TorchFSDPContract(FlatParameterCases, BoosterContract):
             recipe, model, optimizer, optimizer.unwrap(), shapes, recipe.groups, train, io, wrapping, units
         )
 
-    def _boosted(self, weights, recipe, wrapping):
+    def _boosted(self, weights: Units, recipe: Recipe, wrapping: Wrapping) -> tuple[torch.nn.Module, OptimizerWrapper]:
         from colossalai.booster import Booster
 
         booster = Booster(plugin=self.shared_plugin())
         model, optimizer, *_ = booster.boost(weights, make_optimizer(recipe, list(weights.parameters())))
         return model, optimizer
 
-    def _wrapped(self, weights, recipe, wrapping):
+    def _wrapped(self, weights: Units, recipe: Recipe, wrapping: Wrapping) -> tuple[torch.nn.Module, OptimizerWrapper]:
         # The plugin makes one group of all parameters, so what it is made of is put together here.
         from colossalai.booster.plugin.torch_fsdp_plugin import FSDPOptimizerWrapper, TorchFSDPModel
         from torch.distributed.fsdp import ShardingStrategy
@@ -94,7 +100,7 @@ class TorchFSDPContract(FlatParameterCases, BoosterContract):
         )
         return model, FSDPOptimizerWrapper(make_optimizer(recipe, list(model.parameters())), model)
 
-    def trained_in(self, wrapping, recipe=None):
+    def trained_in(self, wrapping: Wrapping, recipe: Recipe | None = None) -> FSDPSubject:
         """A subject that is wrapped in some way, and whose optimizer has state for every parameter.
 
         Args:
@@ -109,7 +115,7 @@ class TorchFSDPContract(FlatParameterCases, BoosterContract):
             subject.train(100 + step, None)
         return subject
 
-    def local_state(self, subject, saved):
+    def local_state(self, subject: FSDPSubject, saved: dict[str, Any]) -> dict[str, Any]:
         # The first id of a unit stands for all of them.
         labels = [label for group in saved["param_groups"] or [{"params": subject.shapes}] for label in group["params"]]
         state = {key: value for key, value in saved["state"].items() if not isinstance(key, int)}
@@ -125,7 +131,9 @@ class TorchFSDPContract(FlatParameterCases, BoosterContract):
         ]
         return {"state": state, "param_groups": groups}
 
-    def _local_entries(self, subject, ids, states):
+    def _local_entries(
+        self, subject: FSDPSubject, ids: tuple[int, ...], states: list[dict[str, Any] | None]
+    ) -> dict[str, Any]:
         if not states[0]:
             # An empty entry is a parameter without state, which FSDP has no form for.
             return {}
@@ -146,10 +154,10 @@ class TorchFSDPContract(FlatParameterCases, BoosterContract):
         return entries
 
     @property
-    def _slices(self):
+    def _slices(self) -> bool:
         return self.world_size > 1 and self.strategy != "NO_SHARD"
 
-    def _slice(self, flat):
+    def _slice(self, flat: torch.Tensor) -> torch.Tensor:
         """This rank's slice of a flat parameter's state.
 
         Args:
@@ -165,7 +173,7 @@ class TorchFSDPContract(FlatParameterCases, BoosterContract):
         padded[: flat.numel()] = flat
         return padded[length * self.rank : length * (self.rank + 1)].clone()
 
-    def _part_of_original(self, value):
+    def _part_of_original(self, value: torch.Tensor) -> torch.Tensor:
         """What this rank has of a parameter that the optimizer knows by itself: its slice without the padding.
 
         Args:
@@ -177,7 +185,7 @@ class TorchFSDPContract(FlatParameterCases, BoosterContract):
         length = -(-value.numel() // self.world_size)
         return value.reshape(-1)[length * self.rank : length * (self.rank + 1)].clone()
 
-    def _large(self, shards=5, elements=2**21):
+    def _large(self, shards: int = 5, elements: int = 2**21) -> tuple[Recipe, int, int]:
         # What is in memory at a time is a few flat parameters, however many a shard holds.
         recipe, total, per_flat_parameter = super()._large(4 * shards, elements // 4)
         return recipe, total, 4 * per_flat_parameter

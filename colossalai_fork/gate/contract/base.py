@@ -1,10 +1,13 @@
 """What a contract case is, what a configuration says of itself, and how a case gets to the ranks."""
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 import inspect
 import types
-from typing import Callable, Tuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Callable, Iterable
 
 import pytest
 
@@ -13,7 +16,11 @@ from ..workers.worker import Call
 from . import checkpoint_files, declaration
 from .checks import Checks
 from .needs import Need
-from .subjects import Recipe
+from .subjects import Recipe, Subject
+
+if TYPE_CHECKING:
+    import torch
+    from colossalai.checkpoint_io import CheckpointIO
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,15 +36,15 @@ class Case:
         needs (Tuple[Need, ...]): what must be so for it to mean anything.
     """
 
-    points: Tuple[int, ...]
-    rows: Tuple[int, ...]
+    points: tuple[int, ...]
+    rows: tuple[int, ...]
     deadline: float
     hangs: bool
     layouts: Callable[[str], bool]
-    needs: Tuple[Need, ...]
+    needs: tuple[Need, ...]
 
 
-def any_layout(layout):
+def any_layout(layout: str) -> bool:
     """The layouts of a case that says nothing about them.
 
     Args:
@@ -49,7 +56,14 @@ def any_layout(layout):
     return True
 
 
-def case(*points, rows=(), deadline=60.0, hangs=False, layouts=any_layout, needs=()):
+def case(
+    *points: int,
+    rows: tuple[int, ...] = (),
+    deadline: float = 60.0,
+    hangs: bool = False,
+    layouts: Callable[[str], bool] = any_layout,
+    needs: Iterable[Need] = (),
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Make a method a contract case: called by pytest, it runs on every rank of the class's worker processes.
 
     Args:
@@ -64,9 +78,9 @@ def case(*points, rows=(), deadline=60.0, hangs=False, layouts=any_layout, needs
         Callable: the decorator.
     """
 
-    def decorate(method):
+    def decorate(method: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(method)
-        def run_in_workers(self, **arguments):
+        def run_in_workers(self, **arguments: Any) -> None:
             self.run_in_workers(method.__name__, arguments)
 
         run_in_workers.run_here = method
@@ -134,18 +148,18 @@ class ContractBase(Checks):
     directory = "."
 
     @property
-    def whole_tensors(self):
+    def whole_tensors(self) -> bool:
         """Whether what a rank has of a parameter's state it has whole."""
         return not self.cuts
 
     @property
-    def has_rows_and_columns(self):
+    def has_rows_and_columns(self) -> bool:
         """Whether what a rank has of a matrix has rows and columns still."""
         return self.whole_tensors
 
     # ------------------------------------------------------------------ what a configuration says
 
-    def checkpoint_io(self):
+    def checkpoint_io(self) -> CheckpointIO:
         """Make the checkpoint IO under test.
 
         Returns:
@@ -153,7 +167,7 @@ class ContractBase(Checks):
         """
         raise NotImplementedError
 
-    def build(self, seed=1, recipe=None):
+    def build(self, seed: int = 1, recipe: Recipe | None = None) -> Subject:
         """Make a model and its optimizer, the way the configuration's plugin makes them. Called on every rank.
 
         Args:
@@ -165,7 +179,7 @@ class ContractBase(Checks):
         """
         raise NotImplementedError
 
-    def recipe(self, **changes):
+    def recipe(self, **changes: Any) -> Recipe:
         """The configuration's recipe.
 
         Args:
@@ -176,7 +190,7 @@ class ContractBase(Checks):
         """
         return dataclasses.replace(Recipe(), **changes)
 
-    def local_state(self, subject, saved):
+    def local_state(self, subject: Subject, saved: dict[str, Any]) -> dict[str, Any]:
         """Cut a saved state to what this rank has to hold.
 
         Args:
@@ -188,7 +202,7 @@ class ContractBase(Checks):
         """
         return saved
 
-    def state_dtype(self, recipe):
+    def state_dtype(self, recipe: Recipe) -> torch.dtype:
         """The dtype in which the torch optimizer holds the parameters.
 
         Args:
@@ -201,7 +215,7 @@ class ContractBase(Checks):
 
     # ------------------------------------------------------------------ from pytest to the workers
 
-    def pytest_generate_tests(self, metafunc):
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Give a case that asks for a layout every layout of the class; say what its author has got wrong."""
         wrong = declaration.mistakes(type(self), ContractBase)
         if wrong:
@@ -211,12 +225,12 @@ class ContractBase(Checks):
             metafunc.parametrize("layout", [each for each in self.layouts if details is None or details.layouts(each)])
 
     @pytest.fixture(autouse=True)
-    def _surroundings(self, request, tmp_path):
+    def _surroundings(self, request: pytest.FixtureRequest, tmp_path: Path) -> None:
         self._gate = request.getfixturevalue("colossalai_fork_gate")
         self.running = request.node
         self.directory = str(tmp_path)
 
-    def why_not(self, method, arguments):
+    def why_not(self, method: str, arguments: dict[str, Any]) -> str | None:
         """Tell why a case does not apply here, as far as that is known before it runs.
 
         Args:
@@ -233,7 +247,7 @@ class ContractBase(Checks):
         needs = getattr(type(self), method).case.needs
         return next((need.reason for need in needs if not need.met(self, arguments)), None)
 
-    def run_in_workers(self, method, arguments):
+    def run_in_workers(self, method: str, arguments: dict[str, Any]) -> None:
         """Run a case of this class on every rank, and tell pytest what came of it.
 
         Args:
@@ -262,7 +276,7 @@ class ContractBase(Checks):
             pytest.fail(f"{text}:\n{outcome.describe()}", False)
         self.judge(outcome)
 
-    def judge(self, outcome):
+    def judge(self, outcome: Outcome) -> None:
         """Fail the test if the class under test has violated the contract.
 
         Args:
@@ -271,13 +285,13 @@ class ContractBase(Checks):
         if outcome.status is Status.VIOLATED:
             pytest.fail(outcome.describe(), False)
 
-    def prepare(self):
+    def prepare(self) -> None:
         """Check, on a worker, that the class under test is the one that is named and can be called."""
         if type(self) not in _CHECKED:
             declaration.check_class(self)
             _CHECKED.add(type(self))
 
-    def processes(self):
+    def processes(self) -> str:
         """Name of the set of worker processes for this class; classes with the same name and world size share one.
 
         Returns:

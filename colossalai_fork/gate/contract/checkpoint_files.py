@@ -15,6 +15,7 @@ import json
 import os
 import pickle
 from pathlib import Path
+from typing import Any, Callable
 
 import torch
 
@@ -26,27 +27,27 @@ _STEMS = {False: ("pytorch_optim", ".bin"), True: ("optimizer", ".safetensors")}
 _INDEX_FILES = {False: "pytorch_optim.bin.index.json", True: "optimizer.safetensors.index.json"}
 
 
-def is_sharded(layout):
+def is_sharded(layout: str) -> bool:
     """Whether the layout is a directory with an index."""
     return layout.endswith("-sharded")
 
 
-def is_safetensors(layout):
+def is_safetensors(layout: str) -> bool:
     """Whether the layout stores tensors in safetensors files."""
     return layout.startswith("safetensors")
 
 
-def is_one_file(layout):
+def is_one_file(layout: str) -> bool:
     """Whether the layout is one file."""
     return not is_sharded(layout)
 
 
-def is_torch(layout):
+def is_torch(layout: str) -> bool:
     """Whether the layout stores tensors in torch files."""
     return not is_safetensors(layout)
 
 
-def as_byte_tensor(value):
+def as_byte_tensor(value: object) -> torch.Tensor:
     """Pickle a value into a tensor of bytes.
 
     Args:
@@ -58,13 +59,13 @@ def as_byte_tensor(value):
     return torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8)
 
 
-def write_safetensors(path, states, groups=None):
+def write_safetensors(path: str, states: dict[int, dict[str, object]], groups: object = None) -> None:
     """Write a safetensors file of optimizer state.
 
     Args:
         path (str): the file.
         states (Dict[int, Dict[str, object]]): state by id.
-        groups (Optional[List[Dict[str, object]]]): parameter groups, for a checkpoint of one file.
+        groups (object): parameter groups, for a checkpoint of one file.
     """
     from safetensors.torch import save_file
 
@@ -103,7 +104,7 @@ class CheckpointFiles:
         metadata (Dict[str, object]): what the index says beside it.
     """
 
-    def __init__(self, saved, layout, shards=2):
+    def __init__(self, saved: dict[str, Any], layout: str, shards: int = 2) -> None:
         self.layout = layout
         self.groups = [dict(group) for group in saved["param_groups"]]
         ids = list(saved["state"])
@@ -122,7 +123,7 @@ class CheckpointFiles:
         }
         self.metadata = {"param_groups": GROUP_FILE, "total_size": 0}
 
-    def shard_name(self, number):
+    def shard_name(self, number: int) -> str:
         """File name of a shard.
 
         Args:
@@ -135,16 +136,16 @@ class CheckpointFiles:
         return f"{stem}-{number + 1:05d}{ending}"
 
     @property
-    def index_name(self):
+    def index_name(self) -> str:
         """File name of the index."""
         return _INDEX_FILES[is_safetensors(self.layout)]
 
     @property
-    def states(self):
+    def states(self) -> dict[int | str, Any]:
         """All states by id; a change in one is written."""
         return {param_id: state for shard in self.shards.values() for param_id, state in shard.items()}
 
-    def name_of(self, param_id):
+    def name_of(self, param_id: int) -> str:
         """The file that holds a parameter's state, without its directory.
 
         Args:
@@ -158,11 +159,11 @@ class CheckpointFiles:
         return next(name for name, states in self.shards.items() if param_id in states)
 
     @property
-    def one_file_name(self):
+    def one_file_name(self) -> str:
         """Name of the file of a checkpoint of one file."""
         return "optimizer" + _STEMS[is_safetensors(self.layout)][1]
 
-    def write(self, directory):
+    def write(self, directory: str) -> str:
         """Write the checkpoint.
 
         Args:
@@ -191,12 +192,12 @@ class CheckpointFiles:
         return directory
 
 
-def dict_or_value(state):
+def dict_or_value(state: object) -> object:
     """A copy of a mapping, anything else as it is: some cases save states that are none."""
     return dict(state) if isinstance(state, dict) else state
 
 
-def truncate(path, size):
+def truncate(path: str, size: int) -> None:
     """Cut a file short.
 
     Args:
@@ -207,7 +208,7 @@ def truncate(path, size):
         file.truncate(size)
 
 
-def scramble(path):
+def scramble(path: str) -> None:
     """Put noise into a file, always the same.
 
     Args:
@@ -216,7 +217,7 @@ def scramble(path):
     Path(path).write_bytes(bytes((7 * position * position + 13) % 251 for position in range(1, 1001)))
 
 
-def replace_by_pipe(path):
+def replace_by_pipe(path: str) -> None:
     """Put a named pipe in the place of a file: opening it for reading waits for a writer that never comes.
 
     Args:
@@ -233,8 +234,8 @@ class RunsCode:
         evidence (str): the file that it makes.
     """
 
-    def __init__(self, evidence):
+    def __init__(self, evidence: str) -> None:
         self.evidence = evidence
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, str]]:
         return open, (self.evidence, "w")

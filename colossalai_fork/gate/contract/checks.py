@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+from typing import Any, Callable, Iterable
 
 import torch
 import torch.distributed
@@ -10,13 +11,13 @@ import torch.distributed
 from ..workers.outcomes import ContractViolation, KitFailure, NotApplicable
 from . import checkpoint_files
 from .comparison import differences, frozen, look_at, loose_storages, twin_of
-from .subjects import closure_for, give_gradients, saved_natively
+from .subjects import Recipe, Subject, closure_for, give_gradients, saved_natively
 
 
 class Checks:
     """Needs what :class:`~.base.ContractBase` says of a configuration."""
 
-    def everyone(self, value):
+    def everyone(self, value: Any) -> list[Any]:
         """Exchange a value.
 
         Args:
@@ -31,7 +32,7 @@ class Checks:
         torch.distributed.all_gather_object(values, value)
         return values
 
-    def verdict(self, problems):
+    def verdict(self, problems: list[str]) -> None:
         """Fail on every rank if any rank has something to complain of.
 
         Args:
@@ -47,17 +48,17 @@ class Checks:
             violation.in_step = True
             raise violation
 
-    def require(self, condition, reason):
+    def require(self, condition: object, reason: str | None) -> None:
         """Leave the case unless a condition holds, which must be the same on every rank.
 
         Args:
             condition (object): the condition.
-            reason (str): why the case does not apply otherwise.
+            reason (Optional[str]): why the case does not apply otherwise.
         """
         if not condition:
             raise NotApplicable(reason)
 
-    def write(self, files, name="checkpoint"):
+    def write(self, files: checkpoint_files.CheckpointFiles, name: str = "checkpoint") -> str:
         """Write a checkpoint that all ranks share.
 
         Args:
@@ -70,7 +71,7 @@ class Checks:
         path = files.write(os.path.join(self.directory, name)) if self.rank == 0 else None
         return self.everyone(path)[0]
 
-    def files(self, saved, layout, shards=2):
+    def files(self, saved: dict[str, Any], layout: str, shards: int = 2) -> checkpoint_files.CheckpointFiles:
         """Lay a state dict out as a checkpoint.
 
         Args:
@@ -83,7 +84,9 @@ class Checks:
         """
         return checkpoint_files.CheckpointFiles(saved, layout, shards)
 
-    def saved(self, recipe=None, ids=None, seed=11, steps=3):
+    def saved(
+        self, recipe: Recipe | None = None, ids: tuple[int, ...] | None = None, seed: int = 11, steps: int = 3
+    ) -> dict[str, Any]:
         """What a checkpoint of the whole model holds, made by torch alone.
 
         Args:
@@ -99,7 +102,7 @@ class Checks:
         recipe = recipe or self.recipe()
         return saved_natively(recipe.with_rates(3), ids, seed, steps, self.state_dtype(recipe))
 
-    def trained(self, seed=1, recipe=None, steps=2):
+    def trained(self, seed: int = 1, recipe: Recipe | None = None, steps: int = 2) -> Subject:
         """A subject whose optimizer has state for every parameter.
 
         Args:
@@ -115,7 +118,7 @@ class Checks:
             subject.train(100 * seed + step, None)
         return subject
 
-    def native_twin(self, subject, saved):
+    def native_twin(self, subject: Subject, saved: dict[str, Any]) -> torch.optim.Optimizer:
         """An optimizer that holds what the subject's must hold after loading, by torch's own loading.
 
         Args:
@@ -129,7 +132,7 @@ class Checks:
         twin.load_state_dict(frozen(self.local_state(subject, saved)))
         return twin
 
-    def load(self, subject, path, **options):
+    def load(self, subject: Subject, path: str, **options: Any) -> BaseException | None:
         """Load, on every rank.
 
         Args:
@@ -138,11 +141,11 @@ class Checks:
             options (Any): more arguments of ``load_optimizer``.
 
         Returns:
-            Optional[Exception]: what was raised on this rank.
+            Optional[BaseException]: what was raised on this rank.
         """
         return self.tried(self.checkpoint_io().load_optimizer, subject.optimizer, path, **options)
 
-    def tried(self, method, *arguments, **options):
+    def tried(self, method: Callable[..., object], *arguments: Any, **options: Any) -> BaseException | None:
         """Call a method of the class under test.
 
         Args:
@@ -167,7 +170,7 @@ class Checks:
             return error
         return None
 
-    def must_load(self, subject, path, **options):
+    def must_load(self, subject: Subject, path: str, **options: Any) -> None:
         """Load what every rank must accept; the weights must not change.
 
         Args:
@@ -180,7 +183,7 @@ class Checks:
         problems = [] if error is None else [f"refused a good checkpoint: {type(error).__name__}: {error}"]
         self.verdict(problems + differences(weights, subject.weights(), "loading changed the "))
 
-    def must_equal(self, subject, twin, step=True):
+    def must_equal(self, subject: Subject, twin: torch.optim.Optimizer, step: bool = True) -> None:
         """The subject's optimizer must hold what its twin holds, bit for bit, and take the same next step.
 
         Args:
@@ -208,7 +211,9 @@ class Checks:
         )
         self.verdict(problems)
 
-    def must_replace(self, subject, saved, path, step=True, **options):
+    def must_replace(
+        self, subject: Subject, saved: dict[str, Any], path: str, step: bool = True, **options: Any
+    ) -> None:
         """Load a good checkpoint, and check that it replaces the subject's state as native loading would.
 
         Args:
@@ -222,7 +227,15 @@ class Checks:
         self.must_load(subject, path, **options)
         self.must_equal(subject, twin, step)
 
-    def must_refuse(self, subject, path, mentions=(), ranks=(), kinds=(ValueError, RuntimeError), **options):
+    def must_refuse(
+        self,
+        subject: Subject,
+        path: str,
+        mentions: Iterable[object] = (),
+        ranks: Iterable[int] = (),
+        kinds: type[BaseException] | tuple[type[BaseException], ...] = (ValueError, RuntimeError),
+        **options: Any,
+    ) -> None:
         """Load what every rank must refuse without any change, and check that a good checkpoint still loads.
 
         Args:
@@ -249,7 +262,7 @@ class Checks:
         self.verdict(problems)
         self.good_load_works(subject)
 
-    def good_load_works(self, subject):
+    def good_load_works(self, subject: Subject) -> None:
         """Load a good checkpoint after a refusal.
 
         Args:
@@ -261,11 +274,11 @@ class Checks:
         self.must_replace(subject, saved, path)
 
 
-def told(error, wanted):
+def told(error: BaseException, wanted: object) -> bool:
     """Whether a message says something.
 
     Args:
-        error (Exception): the message.
+        error (BaseException): the message.
         wanted (object): a text, a number, a compiled expression, or a shape.
 
     Returns:

@@ -2,6 +2,7 @@
 
 import collections
 import copy
+from typing import Any, Iterator
 
 import torch
 
@@ -9,7 +10,7 @@ import torch
 MOST_DIFFERENCES = 8
 
 
-def frozen(value):
+def frozen(value: Any) -> Any:
     """Copy a value so that nothing that happens later can change it.
 
     Args:
@@ -30,7 +31,7 @@ def frozen(value):
         return value
 
 
-def look_at(optimizer):
+def look_at(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """Take down everything an optimizer holds.
 
     Args:
@@ -56,7 +57,7 @@ def look_at(optimizer):
     return {"state": state, "other state": others, "groups": groups, "defaults": frozen(dict(optimizer.defaults))}
 
 
-def differences(expected, found, where="", most=MOST_DIFFERENCES):
+def differences(expected: object, found: object, where: str = "", most: int = MOST_DIFFERENCES) -> list[str]:
     """Compare two values bit by bit.
 
     Args:
@@ -75,7 +76,7 @@ def differences(expected, found, where="", most=MOST_DIFFERENCES):
     return lines
 
 
-def _compare(expected, found, where, lines):
+def _compare(expected: object, found: object, where: str, lines: list[str]) -> None:
     if isinstance(expected, torch.Tensor) and isinstance(found, torch.Tensor):
         _compare_tensors(expected, found, where, lines)
     elif isinstance(expected, dict) and isinstance(found, dict):
@@ -97,12 +98,12 @@ def _compare(expected, found, where, lines):
         lines.append(f"{where} is {_brief(found)}, expected {_brief(expected)}")
 
 
-def _same_scalar(one, other):
+def _same_scalar(one: object, other: object) -> bool:
     # Not a number differs from itself, and 0.0 equals -0.0.
     return repr(one) == repr(other) if isinstance(one, float) else bool(one == other)
 
 
-def _compare_tensors(expected, found, where, lines):
+def _compare_tensors(expected: torch.Tensor, found: torch.Tensor, where: str, lines: list[str]) -> None:
     for name in ("dtype", "device", "shape", "layout"):
         if getattr(expected, name) != getattr(found, name):
             lines.append(f"{where} has {name} {getattr(found, name)}, expected {getattr(expected, name)}")
@@ -111,7 +112,7 @@ def _compare_tensors(expected, found, where, lines):
         lines.append(f"{where} is {_brief(found)}, expected {_brief(expected)}")
 
 
-def _same_bits(one, other):
+def _same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
     if one.is_sparse:
         one, other = one.coalesce(), other.coalesce()
         return _same_bits(one.indices(), other.indices()) and _same_bits(one.values(), other.values())
@@ -120,7 +121,7 @@ def _same_bits(one, other):
     return torch.equal(*(each.view(torch.uint8) if each.numel() else each for each in flat))
 
 
-def _brief(value):
+def _brief(value: object) -> str:
     if isinstance(value, torch.Tensor):
         numbers = value.detach().flatten()[:4].tolist() if not value.is_sparse else "sparse"
         return f"a tensor {tuple(value.shape)} {value.dtype} {numbers}{'…' if value.numel() > 4 else ''}"
@@ -130,7 +131,7 @@ def _brief(value):
     return text if len(text) < 120 else text[:117] + "…"
 
 
-def twin_of(optimizer):
+def twin_of(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     """Copy an optimizer with its parameters and state, without its hooks.
 
     Args:
@@ -153,7 +154,7 @@ def twin_of(optimizer):
     return twin
 
 
-def loose_storages(optimizer):
+def loose_storages(optimizer: torch.optim.Optimizer) -> list[str]:
     """Find state tensors that keep more memory alive than their own, or share it.
 
     Args:
@@ -178,7 +179,7 @@ def loose_storages(optimizer):
     return lines[:MOST_DIFFERENCES]
 
 
-def _tensors(value, name):
+def _tensors(value: object, name: str) -> Iterator[tuple[str, torch.Tensor]]:
     if isinstance(value, torch.Tensor):
         if not value.is_sparse:
             yield name, value

@@ -5,11 +5,12 @@ import contextlib
 import gc
 import os
 import sys
+from typing import Any, Callable, Iterator
 
 import torch
 
 
-def calls_of(action):
+def calls_of(action: Callable[[], Any]) -> tuple[int, Any]:
     """Count the calls, of Python's functions and of C's, that an action makes in this thread.
 
     Args:
@@ -31,7 +32,7 @@ def calls_of(action):
 
 
 @contextlib.contextmanager
-def searches():
+def searches() -> Iterator[list[int]]:
     """Count the parameters that torch looks through to find the group of each one, which is a single call each time.
 
     Yields:
@@ -41,7 +42,9 @@ def searches():
     owner, name = torch.optim.Optimizer, "_process_value_according_to_param_policy"
     original = getattr(owner, name)
 
-    def search(param, value, param_id, param_groups, key=None):
+    def search(
+        param: torch.Tensor, value: torch.Tensor, param_id: int, param_groups: list[dict[str, Any]], key: object = None
+    ) -> torch.Tensor:
         counted[0] += sum(len(group["params"]) for group in param_groups)
         return original(param, value, param_id, param_groups, key)
 
@@ -52,7 +55,7 @@ def searches():
         setattr(owner, name, staticmethod(original))
 
 
-def openings_of(action):
+def openings_of(action: Callable[[], Any]) -> dict[str, int]:
     """Count how often an action has Python open each file.
 
     Args:
@@ -63,7 +66,7 @@ def openings_of(action):
     """
     counts, counting = collections.Counter(), [True]
 
-    def note(event, arguments):
+    def note(event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open" and counting[0] and isinstance(arguments[0], (str, bytes, os.PathLike)):
             counts[os.fsdecode(arguments[0])] += 1
 
@@ -76,7 +79,7 @@ def openings_of(action):
     return counts
 
 
-def bytes_read():
+def bytes_read() -> int:
     """Bytes this process has asked the system to read so far (Linux).
 
     Returns:

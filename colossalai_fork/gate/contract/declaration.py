@@ -1,11 +1,17 @@
 """Mistakes in what an author says of a class: with them there would be a judgement, but of something else."""
 
+from __future__ import annotations
+
 import difflib
 import inspect
+from typing import TYPE_CHECKING, Iterable
 
 from ..plugin import ESSENTIAL
 from ..workers.outcomes import KitFailure
 from .checkpoint_files import LAYOUTS
+
+if TYPE_CHECKING:
+    from .base import ContractBase
 
 #: What ``Booster`` and ``CheckpointIO`` call.
 CALLED = (
@@ -18,7 +24,7 @@ CALLED = (
 )
 
 
-def mistakes(cls, base):
+def mistakes(cls: type[ContractBase], base: type[ContractBase]) -> list[str]:
     """Look for mistakes in a test class, before any case of it runs.
 
     Args:
@@ -52,7 +58,7 @@ def mistakes(cls, base):
     return [f"{cls.__name__}: {line}" for line in found]
 
 
-def _mistakes_in_layouts(cls, base):
+def _mistakes_in_layouts(cls: type[ContractBase], base: type[ContractBase]) -> list[str]:
     layouts = cls.layouts
     if not isinstance(layouts, (tuple, list)) or not all(isinstance(each, str) for each in layouts):
         return [f"layouts is {layouts!r}, and must be a tuple of names"]
@@ -72,7 +78,7 @@ def _mistakes_in_layouts(cls, base):
     ]
 
 
-def _misspelt(cls, base):
+def _misspelt(cls: type[ContractBase], base: type[ContractBase]) -> list[str]:
     known = [name for name in dir(base) if not name.startswith("_")]
     lines = []
     for owner in cls.__mro__:
@@ -86,12 +92,12 @@ def _misspelt(cls, base):
     return lines
 
 
-def _perhaps(name, known):
+def _perhaps(name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, known, 1)
     return f" (did you mean {near[0]}?)" if near else ""
 
 
-def check_class(contract):
+def check_class(contract: ContractBase) -> None:
     """Make sure that what a configuration makes is the class that it names, and that it can be called.
 
     Args:
@@ -116,7 +122,7 @@ def check_class(contract):
         raise KitFailure("\n".join(lines))
 
 
-def wrong_signatures(cls):
+def wrong_signatures(cls: type) -> list[str]:
     """Compare the methods of a class with those that ColossalAI calls.
 
     Args:

@@ -1,9 +1,10 @@
 """Models whose parameters FSDP flattens alone or together, as a case wants it."""
 
 import dataclasses
-from typing import Optional, Tuple
 
 import torch
+
+from .subjects import Shape
 
 
 class Unit(torch.nn.Module):
@@ -13,11 +14,11 @@ class Unit(torch.nn.Module):
         values (List[torch.Tensor]): the parameters.
     """
 
-    def __init__(self, values):
+    def __init__(self, values: list[torch.Tensor]) -> None:
         super().__init__()
         self.values = torch.nn.ParameterList(torch.nn.Parameter(each) for each in values)
 
-    def forward(self, coefficients):
+    def forward(self, coefficients: list[torch.Tensor | None]) -> torch.Tensor:
         """The module's part of the loss.
 
         Args:
@@ -42,14 +43,20 @@ class Units(torch.nn.Module):
         dtype (torch.dtype): their dtype.
     """
 
-    def __init__(self, shapes, units, seed, dtype=torch.float32):
+    def __init__(
+        self,
+        shapes: tuple[Shape, ...],
+        units: tuple[tuple[int, ...], ...],
+        seed: int,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(seed)
         values = [torch.randn(each, generator=generator).to(dtype) for each in shapes]
         self.units = torch.nn.ModuleList(Unit([values[each] for each in ids]) for ids in units)
         self.shapes, self.ids = shapes, units
 
-    def forward(self, seed, ids=None):
+    def forward(self, seed: int, ids: tuple[int, ...] | None = None) -> torch.Tensor:
         """A loss.
 
         Args:
@@ -79,7 +86,7 @@ class Wrapping:
         ignored (Tuple[int, ...]): units that FSDP leaves alone.
     """
 
-    units: Optional[Tuple[Tuple[int, ...], ...]] = None
+    units: tuple[tuple[int, ...], ...] | None = None
     by_plugin: bool = False
     keeps_originals: bool = False
-    ignored: Tuple[int, ...] = ()
+    ignored: tuple[int, ...] = ()

@@ -1,5 +1,7 @@
 """Measures how much memory a block of code takes and how much of its files it reads (Linux)."""
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import gc
@@ -12,7 +14,7 @@ MIB = 2**20
 _MMAP_THRESHOLD = -3
 
 
-def give_freed_memory_back():
+def give_freed_memory_back() -> None:
     """Have the C library give back the memory of tensors as soon as they are freed.
 
     To be called before anything is made that a watched block frees. Otherwise its memory may come from a heap, which keeps it,
@@ -32,7 +34,7 @@ class MemoryWatch:
         mapped (int): most bytes of mapped files above those at the start.
     """
 
-    def __enter__(self):
+    def __enter__(self) -> MemoryWatch:
         gc.collect()
         give_freed_memory_back()
         with contextlib.suppress(AttributeError, OSError):
@@ -53,7 +55,7 @@ class MemoryWatch:
         os.read(self._peak_reader, 1)
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> None:
         os.write(self._stop_writer, b"x")
         peaks = os.read(self._peak_reader, 100).decode().split()
         os.waitpid(self._sampler, 0)
@@ -63,7 +65,7 @@ class MemoryWatch:
             self.anonymous, self.mapped = (max(0, int(peak) - first) for peak, first in zip(peaks, self._first))
 
 
-def _sample(process, stop, peaks):
+def _sample(process: int, stop: int, peaks: int) -> None:
     # Runs in a fork of a process with threads: nothing here may need what those hold.
     anonymous = mapped = 0
     first = True
@@ -78,7 +80,7 @@ def _sample(process, stop, peaks):
     os.write(peaks, f"{anonymous} {mapped}".encode())
 
 
-def _memory(process):
+def _memory(process: int) -> tuple[int, ...]:
     with open(f"/proc/{process}/status") as status:
         fields = dict(line.split(":", 1) for line in status)
     return tuple(int(fields[name].split()[0]) * 1024 for name in ("RssAnon", "RssFile"))

@@ -20,7 +20,7 @@ class Need:
     met: Callable[[Any, dict], object]
 
 
-def torch_takes_names():
+def torch_takes_names() -> bool:
     """Tell whether optimizers can be given names of parameters.
 
     Returns:

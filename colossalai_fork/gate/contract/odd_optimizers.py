@@ -1,6 +1,7 @@
 """Optimizers that keep state no torch optimizer keeps, or load it their own way. All of them are legal."""
 
 import weakref
+from typing import Any, Callable, Iterable
 
 import torch
 
@@ -13,10 +14,12 @@ class Momentum(torch.optim.Optimizer):
         lr (float): the learning rate.
     """
 
-    def __init__(self, params, lr=0.01, **defaults):
+    def __init__(
+        self, params: Iterable[torch.Tensor] | Iterable[dict[str, Any]], lr: float = 0.01, **defaults: Any
+    ) -> None:
         super().__init__(params, {"lr": lr, **defaults})
 
-    def first_state(self, parameter):
+    def first_state(self, parameter: torch.Tensor) -> dict[str, object]:
         """State of a parameter before its first step.
 
         Args:
@@ -28,7 +31,7 @@ class Momentum(torch.optim.Optimizer):
         return {"momentum": torch.zeros_like(parameter)}
 
     @torch.no_grad()
-    def step(self, closure=None):
+    def step(self, closure: Callable[[], float] | None = None) -> None:
         """Take a step."""
         for group in self.param_groups:
             for parameter in group["params"]:
@@ -40,7 +43,7 @@ class Momentum(torch.optim.Optimizer):
                     parameter.sub_(group["lr"] * state["momentum"])
                     self.after_step(parameter, state)
 
-    def after_step(self, parameter, state):
+    def after_step(self, parameter: torch.Tensor, state: dict[str, object]) -> None:
         """Update the rest of a parameter's state.
 
         Args:
@@ -52,7 +55,7 @@ class Momentum(torch.optim.Optimizer):
 class EveryKindOfState(Momentum):
     """Keeps integers, flags, double precision, nothing, numbers and text beside its momentum."""
 
-    def first_state(self, parameter):
+    def first_state(self, parameter: torch.Tensor) -> dict[str, object]:
         return {
             "momentum": torch.zeros_like(parameter),
             "signs": torch.zeros(parameter.shape, dtype=torch.bool, device=parameter.device),
@@ -66,7 +69,7 @@ class EveryKindOfState(Momentum):
             "flag": True,
         }
 
-    def after_step(self, parameter, state):
+    def after_step(self, parameter: torch.Tensor, state: dict[str, object]) -> None:
         state["signs"] = parameter.grad > 0
         # Elements without a gradient keep zeros: ZeRO pads slices with such elements.
         state["visits"] += state["signs"].long() * 2
@@ -83,7 +86,7 @@ class RowsAndColumns(Momentum):
     They are averages over all ranks where tensor parallelism cuts, so here they do not depend on a rank's gradients.
     """
 
-    def first_state(self, parameter):
+    def first_state(self, parameter: torch.Tensor) -> dict[str, object]:
         if parameter.dim() < 2:
             return {"exp_avg_sq": torch.zeros_like(parameter), **super().first_state(parameter)}
         shape = parameter.shape
@@ -93,7 +96,7 @@ class RowsAndColumns(Momentum):
             **super().first_state(parameter),
         }
 
-    def after_step(self, parameter, state):
+    def after_step(self, parameter: torch.Tensor, state: dict[str, object]) -> None:
         for number, key in enumerate(("exp_avg_sq_row", "exp_avg_sq_col")):
             if key in state:
                 count = state[key].numel()
@@ -103,14 +106,14 @@ class RowsAndColumns(Momentum):
 class LoadsItsOwnWay(Momentum):
     """Does something of its own in ``load_state_dict`` and ``__setstate__``, which loading must not bypass."""
 
-    def load_state_dict(self, state_dict):
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         # Whoever overrides this may do with the states what dictionaries allow.
         count = len(state_dict["state"])
         super().load_state_dict(state_dict)
         for state in self.state.values():
             state["loaded by the subclass"] = count
 
-    def __setstate__(self, state):
+    def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         for group in self.param_groups:
             group.setdefault("filled by __setstate__", 1)
@@ -121,7 +124,7 @@ class FailsWhileLoading(Momentum):
 
     fails = None
 
-    def load_state_dict(self, state_dict):
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         super().load_state_dict(state_dict)
         if self.fails is not None:
             raise self.fails
@@ -130,12 +133,12 @@ class FailsWhileLoading(Momentum):
 class WatchesItsState(Momentum):
     """Looks, as native loading begins, which tensors of the state before are still alive."""
 
-    def watch(self):
+    def watch(self) -> None:
         """Remember the present state, without keeping it."""
         self.watched = [weakref.ref(state["momentum"]) for state in self.state.values()]
         self.still_alive = None
 
-    def load_state_dict(self, state_dict):
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.still_alive = sum(reference() is not None for reference in self.watched)
         super().load_state_dict(state_dict)
 
@@ -145,11 +148,11 @@ class KeepsItsOwnLayout(Momentum):
 
     count = 0
 
-    def state_dict(self):
+    def state_dict(self) -> dict[str, Any]:
         momenta = [state["momentum"] for state in self.state.values()]
         return {"format": "own", "momenta": momenta, "rates": [group["lr"] for group in self.param_groups], "count": 7}
 
-    def load_state_dict(self, state_dict):
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.state.clear()
         parameters = [parameter for group in self.param_groups for parameter in group["params"]]
         for group, rate in zip(self.param_groups, state_dict["rates"]):
@@ -166,10 +169,10 @@ class SavesMore(Momentum):
 
     seen = None
 
-    def state_dict(self):
+    def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "seen": {"batches": 12, "scale": torch.tensor([0.5, 2.0])}}
 
-    def load_state_dict(self, state_dict):
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.seen = state_dict["seen"]
         super().load_state_dict({key: state_dict[key] for key in ("state", "param_groups")})
 

@@ -1,12 +1,16 @@
 """A model of loose weights that tensor, pipeline and expert parallelism can take apart, and the policy that does so."""
 
+from __future__ import annotations
+
 import torch
 from colossalai.shardformer.policies.base_policy import ModulePolicyDescription, Policy
 from colossalai.tensor.d_tensor.api import shard_colwise, shard_rowwise, sharded_tensor_to_existing_param
 from colossalai.tensor.moe_tensor.api import set_moe_tensor_ep_group
 
+from .subjects import Shape
 
-def cut_dimension(shape, size):
+
+def cut_dimension(shape: Shape, size: int) -> int | None:
     """Which dimension of a weight tensor parallelism cuts here.
 
     Args:
@@ -22,7 +26,7 @@ def cut_dimension(shape, size):
     return next(even, 0 if len(shape) == 1 and shape[0] else None)
 
 
-def padded(tensor, dimension, size):
+def padded(tensor: torch.Tensor, dimension: int, size: int) -> torch.Tensor:
     """Pad with zeros, so that a dimension divides evenly.
 
     Args:
@@ -40,7 +44,7 @@ def padded(tensor, dimension, size):
     return result
 
 
-def part_of(tensor, rank, size):
+def part_of(tensor: torch.Tensor, rank: int, size: int) -> torch.Tensor:
     """The part of a weight, or of something of its shape, on a tensor parallel rank.
 
     Args:
@@ -65,7 +69,7 @@ class OneWeight(torch.nn.Module):
         values (torch.Tensor): its values.
     """
 
-    def __init__(self, number, values):
+    def __init__(self, number: int, values: torch.Tensor) -> None:
         super().__init__()
         self.number = number
         self.global_shape = tuple(values.shape)
@@ -81,14 +85,14 @@ class ParallelWeights(torch.nn.Module):
         dtype (torch.dtype): their dtype.
     """
 
-    def __init__(self, shapes, seed, dtype=torch.float32):
+    def __init__(self, shapes: tuple[Shape, ...], seed: int, dtype: torch.dtype = torch.float32) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(seed)
         values = [torch.randn(shape, generator=generator).to(dtype) for shape in shapes]
         self.weights = torch.nn.ModuleList(OneWeight(number, each) for number, each in enumerate(values))
         self.tensor_parallel = (0, 1)
 
-    def forward(self, seed, ids=None):
+    def forward(self, seed: int, ids: tuple[int, ...] | None = None) -> torch.Tensor:
         """A loss. Padding does not take part.
 
         Args:
@@ -118,38 +122,38 @@ class WeightsPolicy(Policy):
         first_expert (Optional[int]): the weights from this one on belong to experts; None if there are none.
     """
 
-    def __init__(self, first_expert=None):
+    def __init__(self, first_expert: int | None = None) -> None:
         super().__init__()
         self.first_expert = first_expert
 
-    def config_sanity_check(self):
+    def config_sanity_check(self) -> None:
         """Nothing to check."""
 
-    def preprocess(self):
+    def preprocess(self) -> torch.nn.Module:
         """Tell the model its place."""
         group = self.shard_config.tensor_parallel_process_group
         if self.shard_config.enable_tensor_parallelism:
             self.model.tensor_parallel = torch.distributed.get_rank(group), torch.distributed.get_world_size(group)
         return self.model
 
-    def postprocess(self):
+    def postprocess(self) -> torch.nn.Module:
         """Nothing to do."""
         return self.model
 
-    def module_policy(self):
+    def module_policy(self) -> dict[type[torch.nn.Module], ModulePolicyDescription]:
         """What happens to each weight that this stage holds."""
         return {OneWeight: ModulePolicyDescription(param_replacement=[self.distribute])}
 
-    def get_held_layers(self):
+    def get_held_layers(self) -> list[torch.nn.Module]:
         """The weights are dealt to the stages in turn."""
         manager = self.pipeline_stage_manager
         return [each for each in self.model.weights if each.number % manager.num_stages == manager.stage]
 
-    def get_shared_params(self):
+    def get_shared_params(self) -> list[dict[int, torch.Tensor]]:
         """No weight is in two stages."""
         return []
 
-    def distribute(self, module):
+    def distribute(self, module: OneWeight) -> None:
         """Drop a weight of other ranks' experts, mark one of this rank's, cut what is cut.
 
         Args:

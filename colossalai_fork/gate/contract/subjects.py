@@ -1,13 +1,15 @@
 """The models and optimizers that cases are run on."""
 
+from __future__ import annotations
+
 import dataclasses
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Iterable
 
 import torch
 
 from . import odd_optimizers
 
-Shape = Tuple[int, ...]
+Shape = tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,14 +27,14 @@ class Recipe:
     """
 
     optimizer: str = "Adam"
-    options: Dict[str, Any] = dataclasses.field(default_factory=dict)
-    shapes: Tuple[Shape, ...] = ((4, 3), (5,), (2, 3), (7,))
-    groups: Tuple[Tuple[int, ...], ...] = ((0, 1), (2, 3))
-    rates: Tuple[float, ...] = (0.01, 0.02)
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    shapes: tuple[Shape, ...] = ((4, 3), (5,), (2, 3), (7,))
+    groups: tuple[tuple[int, ...], ...] = ((0, 1), (2, 3))
+    rates: tuple[float, ...] = (0.01, 0.02)
     named: bool = False
     dtype: torch.dtype = torch.float32
 
-    def with_rates(self, factor):
+    def with_rates(self, factor: float) -> Recipe:
         """The same recipe with other learning rates.
 
         Args:
@@ -64,17 +66,17 @@ class Subject:
     model: torch.nn.Module
     optimizer: Any
     inner: torch.optim.Optimizer
-    shapes: Dict[int, Shape]
-    groups: Tuple[Tuple[int, ...], ...]
-    train: Callable[[int, Optional[Tuple[int, ...]]], None]
+    shapes: dict[int, Shape]
+    groups: tuple[tuple[int, ...], ...]
+    train: Callable[[int, tuple[int, ...] | None], None]
     model_io: Any = None
 
     @property
-    def parameters(self):
+    def parameters(self) -> list[torch.Tensor]:
         """The tensors that the torch optimizer steps: the model's parameters, or this rank's master copies."""
         return [parameter for group in self.inner.param_groups for parameter in group["params"]]
 
-    def weights(self):
+    def weights(self) -> dict[str, object]:
         """Copy all that loading optimizer state must leave alone.
 
         Returns:
@@ -96,14 +98,14 @@ class Weights(torch.nn.Module):
         dtype (torch.dtype): their dtype.
     """
 
-    def __init__(self, shapes, seed, dtype=torch.float32):
+    def __init__(self, shapes: tuple[Shape, ...], seed: int, dtype: torch.dtype = torch.float32) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(seed)
         for number, shape in enumerate(shapes):
             values = torch.randn(shape, generator=generator).to(dtype)
             self.register_parameter(f"weight_{number}", torch.nn.Parameter(values))
 
-    def forward(self, seed, ids=None):
+    def forward(self, seed: int, ids: tuple[int, ...] | None = None) -> torch.Tensor:
         """A loss.
 
         Args:
@@ -123,7 +125,7 @@ class Weights(torch.nn.Module):
         return loss
 
 
-def optimizer_class(name):
+def optimizer_class(name: str) -> type[torch.optim.Optimizer]:
     """Find an optimizer class.
 
     Args:
@@ -141,7 +143,7 @@ def optimizer_class(name):
     return getattr(colossalai.nn.optimizer, name.removeprefix("colossalai."))
 
 
-def make_optimizer(recipe, parameters):
+def make_optimizer(recipe: Recipe, parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
     """Make the optimizer of a recipe.
 
     Args:
@@ -158,7 +160,9 @@ def make_optimizer(recipe, parameters):
     return optimizer_class(recipe.optimizer)(groups, **{"lr": recipe.rates[0], **recipe.options})
 
 
-def saved_natively(recipe, ids=None, seed=11, steps=3, dtype=None):
+def saved_natively(
+    recipe: Recipe, ids: tuple[int, ...] | None = None, seed: int = 11, steps: int = 3, dtype: torch.dtype | None = None
+) -> dict[str, Any]:
     """Train a plain torch optimizer on whole parameters, and save it.
 
     Args:
@@ -181,7 +185,7 @@ def saved_natively(recipe, ids=None, seed=11, steps=3, dtype=None):
     return optimizer.state_dict()
 
 
-def give_gradients(parameters, generator):
+def give_gradients(parameters: Iterable[torch.Tensor], generator: torch.Generator) -> None:
     """Set the gradients of parameters to random values.
 
     Args:
@@ -193,7 +197,7 @@ def give_gradients(parameters, generator):
         parameter.grad = values.to(device=parameter.device, dtype=parameter.dtype)
 
 
-def closure_for(optimizer):
+def closure_for(optimizer: torch.optim.Optimizer) -> tuple[Callable[[], torch.Tensor], ...]:
     """The arguments of ``step`` for an optimizer that evaluates the loss itself.
 
     Args:

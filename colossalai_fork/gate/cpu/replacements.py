@@ -6,10 +6,10 @@ _ABSENT = object()
 class Replacements:
     """A stack of replaced attributes."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._originals = []
 
-    def put(self, owner, name, value):
+    def put(self, owner: object, name: str, value: object) -> None:
         """Replace an attribute.
 
         Args:
@@ -21,7 +21,7 @@ class Replacements:
         self._originals.append((owner, name, vars(owner).get(name, _ABSENT)))
         setattr(owner, name, value)
 
-    def restore(self):
+    def restore(self) -> None:
         """Put back every replaced attribute, the latest first."""
         while self._originals:
             owner, name, original = self._originals.pop()

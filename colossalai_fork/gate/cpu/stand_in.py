@@ -10,7 +10,10 @@ and taken out of the running process only. Each one is a function below that say
     with without_stand_ins(): …  the bare CPU accelerator for a block, to check that code needs none of this
 """
 
+from __future__ import annotations
+
 import contextlib
+from typing import Callable, Iterator
 
 from . import stand_in_gemini
 from .replacements import Replacements
@@ -21,20 +24,20 @@ _installed = None
 class InstantStream:
     """A stream of a device that has none: all work is done by the time the call returns."""
 
-    def wait_stream(self, stream):
+    def wait_stream(self, stream: object) -> None:
         """Nothing to wait for."""
 
-    def wait_event(self, event):
+    def wait_event(self, event: object) -> None:
         """Nothing to wait for."""
 
-    def record_event(self, event=None):
+    def record_event(self, event: InstantEvent | None = None) -> InstantEvent:
         """Everything issued before has happened."""
         return event or InstantEvent()
 
-    def synchronize(self):
+    def synchronize(self) -> None:
         """Nothing to wait for."""
 
-    def query(self):
+    def query(self) -> bool:
         """Work is always done."""
         return True
 
@@ -42,25 +45,25 @@ class InstantStream:
 class InstantEvent:
     """An event on such a stream."""
 
-    def record(self, stream=None):
+    def record(self, stream: object = None) -> None:
         """Nothing is pending."""
 
-    def wait(self, stream=None):
+    def wait(self, stream: object = None) -> None:
         """Nothing to wait for."""
 
-    def synchronize(self):
+    def synchronize(self) -> None:
         """Nothing to wait for."""
 
-    def query(self):
+    def query(self) -> bool:
         """Always reached."""
         return True
 
-    def elapsed_time(self, other):
+    def elapsed_time(self, other: object) -> float:
         """No time is kept."""
         return 0.0
 
 
-def _accelerator(put):
+def _accelerator(put: Callable[[object, str, object], None]) -> None:
     # The CPU accelerator raises "not supported" for these; trainers call them on every device alike.
     import torch
     from colossalai.accelerator.cpu_accelerator import CpuAccelerator
@@ -86,27 +89,27 @@ def _accelerator(put):
     put(CpuAccelerator, "reset_peak_memory_stats", lambda self, device=None: None)
 
 
-def _record_stream(put):
+def _record_stream(put: Callable[[object, str, object], None]) -> None:
     # Overlapped communication records a tensor on the communication stream, and torch accepts only its own stream type.
     import torch
 
     original = torch.Tensor.record_stream
 
-    def record_stream(self, stream):
+    def record_stream(self, stream: object) -> None:
         if not isinstance(stream, InstantStream):
             original(self, stream)
 
     put(torch.Tensor, "record_stream", record_stream)
 
 
-def _zero_sanity_check(put):
+def _zero_sanity_check(put: Callable[[object, str, object], None]) -> None:
     # LowLevelZeroOptimizer asserts that the accelerator is called "cuda" or "npu"; its other checks stay in force.
     from colossalai.accelerator.cpu_accelerator import CpuAccelerator
     from colossalai.zero.low_level.low_level_optim import LowLevelZeroOptimizer
 
     original = LowLevelZeroOptimizer._sanity_checks
 
-    def checks_as_on_cuda(self):
+    def checks_as_on_cuda(self) -> None:
         renamed = Replacements()
         renamed.put(CpuAccelerator, "name", "cuda")
         try:
@@ -117,14 +120,14 @@ def _zero_sanity_check(put):
     put(LowLevelZeroOptimizer, "_sanity_checks", checks_as_on_cuda)
 
 
-def _pipeline_backend(put):
+def _pipeline_backend(put: Callable[[object, str, object], None]) -> None:
     # Pipeline communication asks for Huawei's backend by a name that only their build of torch has.
     from colossalai.pipeline import p2p
 
     put(p2p, "_check_for_nccl_hccl_backend", lambda group: False)
 
 
-def _cuda_calls(put):
+def _cuda_calls(put: Callable[[object, str, object], None]) -> None:
     # MoE saving moves tensors with .cuda(), and FSDP asks torch for the current CUDA device.
     import torch
 
@@ -133,12 +136,12 @@ def _cuda_calls(put):
     put(torch.cuda, "synchronize", lambda device=None: None)
 
 
-def _pinned_memory(put):
+def _pinned_memory(put: Callable[[object, str, object], None]) -> None:
     # Page-locked memory needs a CUDA driver; ordinary memory holds the same bytes.
     import torch
     from colossalai.checkpoint_io import utils as checkpoint_utils
 
-    def ordinary_memory(tensor, empty=True):
+    def ordinary_memory(tensor: torch.Tensor, empty: bool = True) -> torch.Tensor:
         return torch.empty_like(tensor, device="cpu") if empty else tensor.detach().clone()
 
     put(checkpoint_utils, "_pin_tensor", ordinary_memory)
@@ -156,7 +159,7 @@ _STAND_INS = (
 )
 
 
-def install():
+def install() -> bool:
     """Put the stand-ins into the running process.
 
     Does nothing where CUDA is available or when they are in already.
@@ -181,7 +184,7 @@ def install():
     return True
 
 
-def uninstall():
+def uninstall() -> None:
     """Take the stand-ins out of the running process, if they are in."""
     global _installed
     if _installed is not None:
@@ -190,7 +193,7 @@ def uninstall():
 
 
 @contextlib.contextmanager
-def stand_ins():
+def stand_ins() -> Iterator[None]:
     """Have the stand-ins in place for a block."""
     were_in = _installed is not None
     install()
@@ -202,7 +205,7 @@ def stand_ins():
 
 
 @contextlib.contextmanager
-def without_stand_ins():
+def without_stand_ins() -> Iterator[None]:
     """Have the bare CPU accelerator for a block, whatever was in place before."""
     were_in = _installed is not None
     uninstall()

@@ -1,10 +1,16 @@
 """What Gemini and ColossalAI's own Adam need to run on CPU (used by :mod:`stand_in`)."""
 
+from __future__ import annotations
+
 import contextlib
 import importlib
 import types
+from typing import TYPE_CHECKING, Any, Callable, ContextManager
 
 import torch
+
+if TYPE_CHECKING:
+    from colossalai.accelerator import BaseAccelerator
 
 # The Gemini modules that ask the accelerator for its name or its device to tell "on the GPU" from "offloaded".
 _MODULES_THAT_NAME_THE_DEVICE = (
@@ -18,12 +24,26 @@ _MODULES_THAT_NAME_THE_DEVICE = (
 class TorchAdamKernel:
     """The interface of ColossalAI's compiled CPU Adam, as tensor operations."""
 
-    def __init__(self, lr, beta1, beta2, eps, weight_decay, adamw_mode):
+    def __init__(
+        self, lr: float, beta1: float, beta2: float, eps: float, weight_decay: float, adamw_mode: bool
+    ) -> None:
         self.decoupled = adamw_mode
 
     def step(
-        self, step, lr, beta1, beta2, eps, weight_decay, bias_correction, param, grad, exp_avg, exp_avg_sq, loss_scale
-    ):
+        self,
+        step: int,
+        lr: float,
+        beta1: float,
+        beta2: float,
+        eps: float,
+        weight_decay: float,
+        bias_correction: bool,
+        param: torch.Tensor,
+        grad: torch.Tensor,
+        exp_avg: torch.Tensor,
+        exp_avg_sq: torch.Tensor,
+        loss_scale: float,
+    ) -> None:
         """Update a parameter and its moments in place."""
         # Half-precision operands are computed on in float32 and rounded once, as the compiled kernel does.
         value, first, second = param.float(), exp_avg.float(), exp_avg_sq.float()
@@ -43,7 +63,7 @@ class TorchAdamKernel:
         exp_avg_sq.copy_(second)
 
 
-def kernels(put):
+def kernels(put: Callable[[object, str, object], None]) -> None:
     """CPUAdam and HybridAdam compile a kernel with nvcc, even for their CPU half, and Gemini accepts no other optimizer."""
     from colossalai.kernel.kernel_loader import CPUAdamLoader
 
@@ -57,7 +77,7 @@ class _NamedCuda:
     type = "cuda"
     index = 0
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         return getattr(other, "index", None) == self.index
 
     __hash__ = object.__hash__
@@ -72,21 +92,21 @@ class _AcceleratorNamedCuda:
 
     name = "cuda"
 
-    def __init__(self, accelerator, device):
+    def __init__(self, accelerator: BaseAccelerator, device: torch.device) -> None:
         self._accelerator = accelerator
         self._device = device
 
-    def get_current_device(self):
+    def get_current_device(self) -> torch.device:
         return self._device
 
-    def stream(self, stream):
+    def stream(self, stream: object) -> ContextManager[None]:
         return contextlib.nullcontext()
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._accelerator, name)
 
 
-def chunks(put):
+def chunks(put: Callable[[object, str, object], None]) -> None:
     """Gemini's chunks know two places, accelerator and host, and assert that the accelerator's is called "cuda"."""
     from colossalai.accelerator import get_accelerator
     from colossalai.zero.gemini.chunk import Chunk
@@ -97,14 +117,14 @@ def chunks(put):
 
     original_init, original_move = Chunk.__init__, Chunk.shard_move
 
-    def init(self, *args, **kwargs):
+    def init(self, *args: Any, **kwargs: Any) -> None:
         # Page-locked memory needs a CUDA driver.
         kwargs["pin_memory"] = False
         original_init(self, *args, **kwargs)
         if not kwargs.get("cpu_shard_init", False):
             self.shard_device = _NamedCuda()
 
-    def shard_move(self, device, force_copy=False, non_blocking=False):
+    def shard_move(self, device: torch.device, force_copy: bool = False, non_blocking: bool = False) -> None:
         if device.index is not None:
             if self.cuda_shard is not None:
                 return

@@ -3,18 +3,20 @@
 A baseline is the JSON report of an earlier run. What counts are the ids of its violated cases and their findings.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import json
-from typing import Tuple
+from typing import Iterable, Mapping
 
-from .case_results import VIOLATED
+from .case_results import VIOLATED, GateResults
 
 
 class BaselineError(Exception):
     """The file is not a JSON report of the gate."""
 
 
-def read(path):
+def read(path: str) -> dict[str, tuple[str, ...]]:
     """Read a baseline.
 
     Args:
@@ -46,18 +48,18 @@ class Comparison:
         unknown (Tuple[str, ...]): in the baseline, while there is no such case.
     """
 
-    known: Tuple[str, ...]
-    new: Tuple[str, ...]
-    changed: Tuple[Tuple[str, str], ...]
-    gone: Tuple[str, ...]
-    unknown: Tuple[str, ...]
+    known: tuple[str, ...]
+    new: tuple[str, ...]
+    changed: tuple[tuple[str, str], ...]
+    gone: tuple[str, ...]
+    unknown: tuple[str, ...]
 
     @property
-    def matches(self):
+    def matches(self) -> bool:
         """Whether the run has the known violations and no others."""
         return not (self.new or self.changed or self.gone or self.unknown)
 
-    def lines(self):
+    def lines(self) -> list[str]:
         """Say how the run differs from the baseline.
 
         Returns:
@@ -71,7 +73,7 @@ class Comparison:
         ]
 
 
-def compare(known, results, deselected=()):
+def compare(known: Mapping[str, tuple[str, ...]], results: GateResults, deselected: Iterable[str] = ()) -> Comparison:
     """Compare a run with a baseline.
 
     Args:
@@ -98,7 +100,7 @@ def compare(known, results, deselected=()):
     )
 
 
-def _difference(before, now):
+def _difference(before: tuple[str, ...], now: tuple[str, ...]) -> str:
     news = [f"now {line!r}" for line in now if line not in before]
     olds = [f"before {line!r}" for line in before if line not in now]
     return "; ".join(news[:2] + olds[:2])

@@ -1,8 +1,10 @@
 """What a run of the gate came to: a result for each case, summed up by class and contract point. Needs no torch."""
 
+from __future__ import annotations
+
 import collections
 import dataclasses
-from typing import Dict, List, Tuple
+from typing import Iterable
 
 #: The contract, point by point, as tables name it.
 POINTS = {
@@ -39,16 +41,16 @@ class CaseResult:
 
     id: str
     checkpoint_io: str
-    points: Tuple[int, ...]
+    points: tuple[int, ...]
     processes: int
     status: str
     reason: str
     text: str
-    findings: Tuple[str, ...]
+    findings: tuple[str, ...]
     seconds: float
 
     @property
-    def method(self):
+    def method(self) -> str:
         """The name of the test method, without its arguments."""
         return self.id.rpartition("::")[2].partition("[")[0]
 
@@ -61,9 +63,9 @@ class Cell:
         results (Tuple[CaseResult, ...]): the cases of the class that check the point.
     """
 
-    results: Tuple[CaseResult, ...]
+    results: tuple[CaseResult, ...]
 
-    def count(self, status):
+    def count(self, status: str) -> int:
         """Count results.
 
         Args:
@@ -75,12 +77,12 @@ class Cell:
         return sum(result.status == status for result in self.results)
 
     @property
-    def ran(self):
+    def ran(self) -> int:
         """How many cases say something about the class."""
         return self.count(HELD) + self.count(VIOLATED)
 
     @property
-    def status(self):
+    def status(self) -> str:
         """The worst that any case came to; "" if there is no case."""
         for status in (BROKEN, VIOLATED, HELD, NOT_APPLICABLE):
             if self.count(status):
@@ -99,11 +101,11 @@ class GateResults:
         results (List[CaseResult]): the results, in the order in which the cases ended.
     """
 
-    def __init__(self, overlay, results=()):
+    def __init__(self, overlay: bool, results: Iterable[CaseResult] = ()) -> None:
         self.overlay = overlay
-        self.results: List[CaseResult] = list(results)
+        self.results: list[CaseResult] = list(results)
 
-    def counts(self):
+    def counts(self) -> dict[str, int]:
         """Count the cases by status.
 
         Returns:
@@ -112,16 +114,16 @@ class GateResults:
         return dict(collections.Counter(result.status for result in self.results))
 
     @property
-    def classes(self):
+    def classes(self) -> list[str]:
         """The classes under test. A case that did not get as far as to say its own has none."""
         return list(dict.fromkeys(result.checkpoint_io for result in self.results if result.checkpoint_io))
 
     @property
-    def ran(self):
+    def ran(self) -> int:
         """How many cases say something about a class."""
         return sum(result.status in (HELD, VIOLATED) for result in self.results)
 
-    def violated(self):
+    def violated(self) -> list[CaseResult]:
         """The cases that were violated.
 
         Returns:
@@ -129,7 +131,7 @@ class GateResults:
         """
         return [result for result in self.results if result.status == VIOLATED]
 
-    def broken(self):
+    def broken(self) -> list[CaseResult]:
         """The cases in which the kit itself failed.
 
         Returns:
@@ -137,7 +139,7 @@ class GateResults:
         """
         return [result for result in self.results if result.status == BROKEN]
 
-    def slowest(self, count=10):
+    def slowest(self, count: int = 10) -> list[CaseResult]:
         """The cases that took longest.
 
         Args:
@@ -148,7 +150,7 @@ class GateResults:
         """
         return sorted(self.results, key=lambda result: -result.seconds)[:count]
 
-    def cell(self, checkpoint_io, point):
+    def cell(self, checkpoint_io: str, point: int) -> Cell:
         """Choose the cases of a class that check a point.
 
         Args:
@@ -162,24 +164,24 @@ class GateResults:
             tuple(each for each in self.results if each.checkpoint_io == checkpoint_io and point in each.points)
         )
 
-    def by_case(self):
+    def by_case(self) -> dict[tuple[str, str], list[CaseResult]]:
         """Group the violations.
 
         Returns:
             Dict[Tuple[str, str], List[CaseResult]]: by class under test and test method.
         """
-        groups: Dict[Tuple[str, str], List[CaseResult]] = {}
+        groups: dict[tuple[str, str], list[CaseResult]] = {}
         for result in self.violated():
             groups.setdefault((result.checkpoint_io, result.method), []).append(result)
         return groups
 
-    def not_applicable(self):
+    def not_applicable(self) -> dict[tuple[int, str], list[str]]:
         """Say why points do not apply to classes.
 
         Returns:
             Dict[Tuple[int, str], List[str]]: the classes, by point and reason, where no case of the point applied.
         """
-        reasons: Dict[Tuple[int, str], List[str]] = {}
+        reasons: dict[tuple[int, str], list[str]] = {}
         for point in POINTS:
             for name in self.classes:
                 cell = self.cell(name, point)

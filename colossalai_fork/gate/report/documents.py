@@ -1,19 +1,25 @@
 """The gate's results as files: JSON, Markdown and JUnit XML, all of the same results and the same verdict."""
 
+from __future__ import annotations
+
 import importlib.metadata
 import json
 import os
 import platform
 import re
 import xml.etree.ElementTree as xml
+from typing import TYPE_CHECKING, Iterable
 
-from .case_results import BROKEN, NOT_APPLICABLE, POINTS, VIOLATED
+from .case_results import BROKEN, NOT_APPLICABLE, POINTS, VIOLATED, CaseResult, GateResults
 from .terminal import cell_text
+
+if TYPE_CHECKING:
+    from .verdict import Verdict
 
 SUFFIXES = (".json", ".xml", ".md")
 
 
-def write(path, results, verdict):
+def write(path: str, results: GateResults, verdict: Verdict) -> None:
     """Write a report.
 
     Args:
@@ -27,7 +33,7 @@ def write(path, results, verdict):
         file.write(text)
 
 
-def versions():
+def versions() -> dict[str, str]:
     """What was tested, and with what.
 
     Returns:
@@ -42,7 +48,7 @@ def versions():
     return found
 
 
-def as_json(results, verdict):
+def as_json(results: GateResults, verdict: Verdict) -> str:
     """Everything, for machines; also what a baseline is read from.
 
     Args:
@@ -82,7 +88,7 @@ def as_json(results, verdict):
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
 
-def as_markdown(results, verdict):
+def as_markdown(results: GateResults, verdict: Verdict) -> str:
     """The tables, for people and for the summary of a CI run.
 
     Args:
@@ -123,16 +129,16 @@ def as_markdown(results, verdict):
     return "\n\n".join(parts) + "\n"
 
 
-def _rows(header, rows):
+def _rows(header: list[str], rows: Iterable[Iterable[object]]) -> str:
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(_escaped(value) for value in line) + " |" for line in lines)
 
 
-def _escaped(value):
+def _escaped(value: object) -> str:
     return str(value).replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
 
 
-def as_junit(results, verdict):
+def as_junit(results: GateResults, verdict: Verdict) -> str:
     """JUnit XML, which passes where the verdict does.
 
     Args:
@@ -165,7 +171,7 @@ def as_junit(results, verdict):
     return xml.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _case_of(result, verdict):
+def _case_of(result: CaseResult, verdict: Verdict) -> tuple[str, dict[str, str], str | None, str, str, float]:
     kind = {VIOLATED: "failures", BROKEN: "errors", NOT_APPLICABLE: "skipped"}.get(result.status)
     reason = result.reason
     if result.id in verdict.known:
@@ -179,13 +185,13 @@ def _case_of(result, verdict):
     return result.id, properties, kind, reason, result.text, result.seconds
 
 
-def _add_properties(element, properties):
+def _add_properties(element: xml.Element, properties: dict[str, str]) -> None:
     if properties:
         into = xml.SubElement(element, "properties")
         for name, value in properties.items():
             xml.SubElement(into, "property", name=name, value=_printable(value))
 
 
-def _printable(text):
+def _printable(text: str) -> str:
     # XML has no control characters, escaped or not.
     return re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", text)

@@ -1,10 +1,16 @@
 """Shows how far the gate has come: a bar in a terminal, a line now and then in a log."""
 
+from __future__ import annotations
+
 import time
+from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from .case_results import BROKEN, VIOLATED
+from .case_results import BROKEN, VIOLATED, CaseResult
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 class GateProgress:
@@ -15,7 +21,7 @@ class GateProgress:
         lines (int): how many lines a log gets in the course of a run.
     """
 
-    def __init__(self, console, lines=20):
+    def __init__(self, console: Console, lines: int = 20) -> None:
         self._console = console
         self._lines = lines
         self._total, self._done, self._violated, self._broken = 0, 0, 0, 0
@@ -26,16 +32,16 @@ class GateProgress:
             self._bar = Progress(*columns, console=console, redirect_stdout=False, redirect_stderr=False)
             self._task = self._bar.add_task("collecting cases", total=None)
 
-    def __enter__(self):
+    def __enter__(self) -> GateProgress:
         if self._bar is not None:
             self._bar.start()
         return self
 
-    def __exit__(self, *error):
+    def __exit__(self, *error: object) -> None:
         if self._bar is not None:
             self._bar.stop()
 
-    def expect(self, total):
+    def expect(self, total: int) -> None:
         """Note the number of cases.
 
         Args:
@@ -45,7 +51,7 @@ class GateProgress:
             self._total = total
             self._show(started=True)
 
-    def advance(self, result):
+    def advance(self, result: CaseResult) -> None:
         """Note a result.
 
         Args:
@@ -56,7 +62,7 @@ class GateProgress:
         self._broken += result.status == BROKEN
         self._show()
 
-    def _show(self, started=False):
+    def _show(self, started: bool = False) -> None:
         text = f"{self._violated} violated" + (f", {self._broken} broken" if self._broken else "")
         if self._bar is not None:
             self._bar.update(self._task, completed=self._done, total=self._total or None, description=text)

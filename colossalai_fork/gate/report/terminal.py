@@ -4,12 +4,12 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from .case_results import BROKEN, HELD, NOT_APPLICABLE, POINTS, VIOLATED
+from .case_results import BROKEN, HELD, NOT_APPLICABLE, POINTS, VIOLATED, Cell, GateResults
 
 _STYLES = {HELD: "green", VIOLATED: "bold red", NOT_APPLICABLE: "dim", BROKEN: "magenta"}
 
 
-def short(name):
+def short(name: str) -> str:
     """A class's name for the head of a column.
 
     Args:
@@ -21,7 +21,7 @@ def short(name):
     return name.removesuffix("CheckpointIO") or name
 
 
-def cell_text(cell):
+def cell_text(cell: Cell) -> str:
     """Say what a class's cases of a point came to.
 
     Args:
@@ -39,7 +39,7 @@ def cell_text(cell):
     return "not applicable" if cell.status == NOT_APPLICABLE else "no case ran"
 
 
-def contract_tables(results, width):
+def contract_tables(results: GateResults, width: int) -> list[Table]:
     """Set classes and contract points against each other, in as many tables as it takes to crop nothing.
 
     Args:
@@ -65,7 +65,7 @@ def contract_tables(results, width):
     return tables
 
 
-def _contract_table(columns, first):
+def _contract_table(columns: list[tuple[str, list[Cell], int]], first: bool) -> Table:
     title = "Contract" if first else None
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, title=title, title_justify="left", pad_edge=False)
     table.add_column("point", overflow="fold")
@@ -78,7 +78,7 @@ def _contract_table(columns, first):
     return table
 
 
-def violation_lines(results):
+def violation_lines(results: GateResults) -> list[Text]:
     """List what was violated, the most telling first: which class and case, how often, and the whole reason.
 
     Args:
@@ -96,7 +96,7 @@ def violation_lines(results):
     return paragraphs
 
 
-def reason_lines(results):
+def reason_lines(results: GateResults) -> list[Text]:
     """List why points do not apply.
 
     Args:
@@ -111,7 +111,7 @@ def reason_lines(results):
     return paragraphs
 
 
-def slowest_lines(results):
+def slowest_lines(results: GateResults) -> list[Text]:
     """List the slowest cases.
 
     Args:

@@ -1,15 +1,22 @@
 """Runs the gate, shows what came of it and decides whether it passed."""
 
+from __future__ import annotations
+
 import dataclasses
-from typing import Tuple
+from typing import TYPE_CHECKING, Iterable, Mapping
 
 from rich.text import Text
 
-from ..run import run
+from ..run import Run, Selection, run
 from ..selection import short_name
 from . import baseline, documents
 from .progress import GateProgress
 from .terminal import contract_tables, reason_lines, slowest_lines, violation_lines
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from .case_results import GateResults
 
 PASSED, FAILED, NOT_JUDGED = 0, 1, 2
 #: Failures of the kit that are listed one by one.
@@ -29,16 +36,16 @@ class Verdict:
 
     code: int
     said: str
-    lines: Tuple[str, ...] = ()
-    known: Tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
+    known: tuple[str, ...] = ()
 
     @property
-    def judged(self):
+    def judged(self) -> bool:
         """Whether there is a judgement."""
         return self.code != NOT_JUDGED
 
 
-def decide(selection, done, known=None):
+def decide(selection: Selection, done: Run, known: Mapping[str, tuple[str, ...]] | None = None) -> Verdict:
     """Decide what a run came to.
 
     Args:
@@ -65,7 +72,13 @@ def decide(selection, done, known=None):
     return Verdict(FAILED, said, tuple(comparison.lines()), as_known)
 
 
-def judge(console, selection, reports=(), known=None, durations=False):
+def judge(
+    console: Console,
+    selection: Selection,
+    reports: Iterable[str] = (),
+    known: Mapping[str, tuple[str, ...]] | None = None,
+    durations: bool = False,
+) -> int:
     """Run the gate and show the results.
 
     Args:
@@ -97,7 +110,7 @@ def judge(console, selection, reports=(), known=None, durations=False):
     return verdict.code
 
 
-def _show(console, results, durations):
+def _show(console: Console, results: GateResults, durations: bool) -> None:
     if not results.results:
         return
     for table in contract_tables(results, console.width):
@@ -112,7 +125,7 @@ def _show(console, results, durations):
         console.print()
 
 
-def not_judged(selection, done):
+def not_judged(selection: Selection, done: Run) -> list[str]:
     """Say why the run says nothing about the contract, the cause before what follows from it.
 
     Args:
@@ -146,7 +159,7 @@ def not_judged(selection, done):
     return lines
 
 
-def summary(results, verdict):
+def summary(results: GateResults, verdict: Verdict) -> Text:
     """The last line.
 
     Args:

@@ -1,10 +1,19 @@
 """Checkpoints that one configuration saves and another loads: hybrid parallelism and experts, and what comes from elsewhere."""
 
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import pytest
 
 from ..configurations import HybridParallelContract
+from ..contract.base import ContractBase
 from ..contract.cases.crossing import cross
 from . import test_general, test_hybrid_parallel, test_low_level_zero, test_moe
+
+if TYPE_CHECKING:
+    from ..plugin import Gate
 
 
 class ZeroAlone(HybridParallelContract):
@@ -59,7 +68,9 @@ PAIRS = [
 
 
 @pytest.mark.parametrize("saver, loader", PAIRS, ids=lambda configuration: configuration.__name__)
-def test_loads_what_another_configuration_saved(saver, loader, colossalai_fork_gate, tmp_path):
+def test_loads_what_another_configuration_saved(
+    saver: type[ContractBase], loader: type[ContractBase], colossalai_fork_gate: Gate, tmp_path: Path
+) -> None:
     """The loader holds its part of what the saver held, bit for bit."""
     cross(colossalai_fork_gate, saver, loader, tmp_path)
 
@@ -69,6 +80,8 @@ def test_loads_what_another_configuration_saved(saver, loader, colossalai_fork_g
     [test_moe.TestExpertParallel, test_moe.TestExpertsWithoutZero],
     ids=lambda configuration: configuration.__name__,
 )
-def test_loads_what_another_configuration_saved_in_one_file(saver, colossalai_fork_gate, tmp_path):
+def test_loads_what_another_configuration_saved_in_one_file(
+    saver: type[ContractBase], colossalai_fork_gate: Gate, tmp_path: Path
+) -> None:
     """One rank has written whole tensors by their global ids, which one process loads."""
     cross(colossalai_fork_gate, saver, test_general.TestGeneral, tmp_path, one_file=True)

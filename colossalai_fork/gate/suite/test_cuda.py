@@ -1,5 +1,7 @@
 """The contract on GPUs, and the cases that only a GPU can show."""
 
+from typing import Callable
+
 import pytest
 import torch
 
@@ -7,7 +9,7 @@ from ..configurations import GeneralContract, LowLevelZeroContract, TorchDDPCont
 from ..contract.base import ContractBase, case
 
 
-def on_gpus(count):
+def on_gpus(count: int) -> Callable[[type], type]:
     """Class decorator for configurations that need GPUs.
 
     Args:
@@ -18,11 +20,11 @@ def on_gpus(count):
     """
     found = torch.cuda.device_count()
 
-    def decorate(cls):
+    def decorate(cls: type) -> type:
         if found >= count:
             return pytest.mark.cuda(cls)
 
-        def test_all_cases(self):
+        def test_all_cases(self) -> None:
             pytest.skip(f"needs {count} CUDA devices, found {found}")
 
         absent = type(cls.__name__, (), {"__doc__": cls.__doc__, "test_all_cases": test_all_cases})
@@ -35,7 +37,7 @@ class CudaCases(ContractBase):
     """Where the step counter lives, and which device state is put on."""
 
     @case(1, rows=(10,))
-    def test_step_follows_fused_and_capturable(self):
+    def test_step_follows_fused_and_capturable(self) -> None:
         layout = self.layouts[0]
         for number, options in enumerate(({"fused": True}, {"capturable": True}, {"foreach": False})):
             recipe = self.recipe(options=options)
@@ -44,7 +46,7 @@ class CudaCases(ContractBase):
             self.must_replace(subject, saved, self.write(self.files(saved, layout), f"checkpoint-{number}"))
 
     @case(1, rows=(13,))
-    def test_state_is_put_on_the_device_of_the_parameter(self, layout):
+    def test_state_is_put_on_the_device_of_the_parameter(self, layout: str) -> None:
         subject = self.trained()
         saved = self.saved(ids=(0, 1, 2))
         self.must_replace(subject, saved, self.write(self.files(saved, layout)))
@@ -58,7 +60,7 @@ class CudaCases(ContractBase):
         self.verdict(strays)
 
     @case(4, 5)
-    def test_device_memory_is_not_doubled(self):
+    def test_device_memory_is_not_doubled(self) -> None:
         elements = 2**24
         recipe = self.recipe(shapes=((elements,),), groups=((0,),), rates=(0.01,))
         subject = self.trained(recipe=recipe, steps=1)

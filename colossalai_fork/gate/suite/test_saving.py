@@ -12,7 +12,7 @@ from . import (
 )
 
 
-def only_saving(configuration):
+def only_saving(configuration: type) -> type:
     """Leave out the cases that the configuration runs in its own module.
 
     Args:

@@ -1,9 +1,11 @@
 """What came of a contract case, on one rank and on all of them."""
 
+from __future__ import annotations
+
 import dataclasses
 import enum
 import re
-from typing import List
+from typing import Iterable
 
 
 class ContractViolation(AssertionError):
@@ -66,10 +68,10 @@ class Outcome:
         ranks (List[RankOutcome]): one per rank, in order.
     """
 
-    ranks: List[RankOutcome]
+    ranks: list[RankOutcome]
 
     @property
-    def status(self):
+    def status(self) -> Status:
         """The status of the case: a crash or hang of any rank is a violation, whatever the others say."""
         found = {rank.status for rank in self.ranks}
         if Status.DIED in found:
@@ -83,12 +85,12 @@ class Outcome:
         return Status.HELD
 
     @property
-    def reusable(self):
+    def reusable(self) -> bool:
         """Whether the processes can run another case: no rank may wait for what another will never send."""
         return all(rank.in_step for rank in self.ranks) and len({rank.status for rank in self.ranks}) == 1
 
     @property
-    def worst(self):
+    def worst(self) -> list[RankOutcome]:
         """The ranks that made the status what it is, the cause before what follows from it."""
         order = (Status.DIED, Status.BROKEN, Status.VIOLATED, Status.HUNG, Status.NOT_APPLICABLE)
         told = [rank for status in order for rank in self.ranks if rank.status is status]
@@ -97,13 +99,13 @@ class Outcome:
         return told
 
     @property
-    def reason(self):
+    def reason(self) -> str:
         """The reason in one line; "" if the case held."""
         told = self.worst
         return next(iter(told[0].text.strip().splitlines()), "") if told else ""
 
     @property
-    def findings(self):
+    def findings(self) -> tuple[str, ...]:
         """What was violated on which rank, without what differs from run to run; see :func:`kind_of`."""
         found = {}
         for rank in self.ranks:
@@ -118,7 +120,7 @@ class Outcome:
             )
         )
 
-    def describe(self):
+    def describe(self) -> str:
         """Say what happened on which rank: the reasons first, then where, then what was printed.
 
         Returns:
@@ -134,11 +136,11 @@ class Outcome:
         paragraphs += [f"--- {title}, {self._where(ranks)} ---\n{text}" for (title, text), ranks in contexts.items()]
         return "\n\n".join(paragraphs)
 
-    def _where(self, ranks):
+    def _where(self, ranks: Iterable[int]) -> str:
         return f"rank {_listed(ranks)}" if len(self.ranks) > 1 else "the only rank"
 
 
-def _listed(ranks):
+def _listed(ranks: Iterable[int]) -> str:
     return ", ".join(map(str, sorted(ranks)))
 
 
@@ -153,7 +155,7 @@ _VOLATILE = (
 )
 
 
-def kind_of(line):
+def kind_of(line: str) -> str:
     """What a line says but for addresses, times, values and the texts of exceptions.
 
     Args:

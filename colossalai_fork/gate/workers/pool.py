@@ -5,6 +5,8 @@ rank's outcome. A rank that hangs, crashes or is killed ends its set: the stacks
 processes are killed (and only those), and the next case gets a fresh set.
 """
 
+from __future__ import annotations
+
 import atexit
 import contextlib
 import multiprocessing
@@ -15,9 +17,10 @@ import signal
 import sys
 import tempfile
 import time
+from typing import Iterator
 
 from .outcomes import Outcome, RankOutcome, Status
-from .worker import DUMP_STACKS, Seat, serve
+from .worker import DUMP_STACKS, Call, Seat, serve
 
 #: Seconds a case may take on any rank.
 DEADLINE = 60.0
@@ -49,7 +52,7 @@ class WorkersFailed(RuntimeError):
 
 
 @contextlib.contextmanager
-def _in_directory(path):
+def _in_directory(path: str) -> Iterator[None]:
     before = os.getcwd()
     os.chdir(path)
     try:
@@ -59,7 +62,7 @@ def _in_directory(path):
 
 
 @contextlib.contextmanager
-def _environment(values):
+def _environment(values: dict[str, str]) -> Iterator[None]:
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -72,7 +75,7 @@ def _environment(values):
                 os.environ[name] = value
 
 
-def _start_context():
+def _start_context() -> multiprocessing.context.BaseContext:
     # Forking from a process that has imported everything once is about a hundred times faster than starting anew.
     if "forkserver" in multiprocessing.get_all_start_methods():
         context = multiprocessing.get_context("forkserver")
@@ -91,7 +94,9 @@ class WorkerSet:
         context (multiprocessing.context.BaseContext): how to start them.
     """
 
-    def __init__(self, world_size, overlay, device, context):
+    def __init__(
+        self, world_size: int, overlay: bool, device: str, context: multiprocessing.context.BaseContext
+    ) -> None:
         self.world_size = world_size
         self.overlay = overlay
         self.device = device
@@ -105,7 +110,7 @@ class WorkerSet:
             self.close()
             raise
 
-    def _start(self, context):
+    def _start(self, context: multiprocessing.context.BaseContext) -> None:
         environment = dict(_ENVIRONMENT)
         if os.path.exists("/sys/class/net/lo"):
             # All ranks are on this machine, whatever its host name resolves to.
@@ -136,7 +141,7 @@ class WorkerSet:
             for rank in range(self.world_size):
                 self._said(rank, deadline)
 
-    def _said(self, rank, deadline):
+    def _said(self, rank: int, deadline: float) -> int | str | None:
         connection, process = self._connections[rank], self._processes[rank]
         ready = multiprocessing.connection.wait([connection, process.sentinel], max(0.0, deadline - time.monotonic()))
         try:
@@ -146,7 +151,7 @@ class WorkerSet:
         except EOFError:
             raise WorkersFailed(self._why_not_started(self.seats[rank], process)) from None
 
-    def _why_not_started(self, seat, process):
+    def _why_not_started(self, seat: Seat, process: multiprocessing.process.BaseProcess) -> str:
         printed = self._printed(seat).strip()
         process.join(GRACE)
         if process.exitcode is None:
@@ -157,16 +162,16 @@ class WorkerSet:
         return f"rank {seat.rank} of {seat.world_size} did not start: {cause}{context}"
 
     @property
-    def process_ids(self):
+    def process_ids(self) -> list[int]:
         """Process ids of the workers, by rank."""
         return [process.pid for process in self._processes]
 
     @property
-    def alive(self):
+    def alive(self) -> bool:
         """Whether every worker is running."""
         return bool(self._processes) and all(process.is_alive() for process in self._processes)
 
-    def run(self, call, deadline=DEADLINE, grace=GRACE):
+    def run(self, call: Call, deadline: float = DEADLINE, grace: float = GRACE) -> Outcome:
         """Run a case on every rank.
 
         Args:
@@ -206,7 +211,7 @@ class WorkerSet:
             self.close()
         return outcome
 
-    def _receive(self, rank, connection):
+    def _receive(self, rank: int, connection: multiprocessing.connection.Connection) -> RankOutcome:
         try:
             # A worker may have answered and died before this was read.
             if connection.poll(0):
@@ -215,14 +220,16 @@ class WorkerSet:
             pass
         return self._death(rank)
 
-    def _death(self, rank):
+    def _death(self, rank: int) -> RankOutcome:
         process = self._processes[rank]
         process.join(GRACE)
         stacks = self._read(self.seats[rank].stacks_file)
         text = f"the process {_ending(process.exitcode)}"
         return RankOutcome(rank, Status.DIED, text, stacks.strip(), self._printed(self.seats[rank]))
 
-    def _hung(self, pending, deadline):
+    def _hung(
+        self, pending: dict[int, multiprocessing.connection.Connection], deadline: float
+    ) -> Iterator[tuple[int, RankOutcome]]:
         sizes = {rank: os.path.getsize(self.seats[rank].stacks_file) for rank in pending}
         for rank in pending:
             if DUMP_STACKS is not None:
@@ -239,17 +246,17 @@ class WorkerSet:
             text = f"not finished when time was up ({deadline:g} s for a case, less once another rank has failed)"
             yield rank, RankOutcome(rank, Status.HUNG, text, f"it was here:\n{stacks}")
 
-    def _read(self, path):
+    def _read(self, path: str) -> str:
         try:
             with open(path, errors="replace") as file:
                 return file.read()[-8000:]
         except OSError:
             return ""
 
-    def _printed(self, seat):
+    def _printed(self, seat: Seat) -> str:
         return self._read(seat.output_file)[-4000:]
 
-    def close(self):
+    def close(self) -> None:
         """End the set's processes, and only those."""
         for connection in self._connections:
             with contextlib.suppress(OSError):
@@ -264,7 +271,7 @@ class WorkerSet:
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
-def _ending(code):
+def _ending(code: int | None) -> str:
     if code is None or code >= 0:
         return f"ended with exit code {code}"
     try:
@@ -282,7 +289,7 @@ class WorkerPool:
         most_processes (int): workers alive at a time; a set that is not in use is closed to make room.
     """
 
-    def __init__(self, most_processes=MOST_PROCESSES):
+    def __init__(self, most_processes: int = MOST_PROCESSES) -> None:
         self.most_processes = most_processes
         self._context = None
         self._sets = {}
@@ -290,7 +297,7 @@ class WorkerPool:
         self._owner = os.getpid()
         atexit.register(self.close)
 
-    def get(self, world_size, overlay, name="", device="cpu"):
+    def get(self, world_size: int, overlay: bool, name: str = "", device: str = "cpu") -> WorkerSet:
         """Return a running set.
 
         Args:
@@ -327,7 +334,7 @@ class WorkerPool:
         self._sets[key] = found
         return found
 
-    def _start(self, world_size, overlay, device):
+    def _start(self, world_size: int, overlay: bool, device: str) -> WorkerSet:
         if device != "cpu":
             # CUDA does not survive a fork.
             return WorkerSet(world_size, overlay, device, multiprocessing.get_context("spawn"))
@@ -341,7 +348,7 @@ class WorkerPool:
             started = WorkerSet(world_size, overlay, device, self._context)
         return started
 
-    def close(self):
+    def close(self) -> None:
         """End all sets. Does nothing in a process forked from the one that made the pool."""
         if os.getpid() != self._owner:
             return

@@ -21,7 +21,7 @@ for _name in ("torch", "torch.distributed", "colossalai.booster", "colossalai.bo
 gc.freeze()
 
 
-def count_threads():
+def count_threads() -> int | None:
     """Return how many threads this process has, or None where the system does not say.
 
     Returns:

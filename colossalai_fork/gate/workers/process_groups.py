@@ -5,12 +5,14 @@ A group's destructor waits for its communication threads while it holds the inte
 it: the worker would hang. ColossalAI's plugins destroy their groups as they are collected, right after a training step.
 """
 
+from __future__ import annotations
+
 import time
 
 _kept = []
 
 
-def keep_destroyed_groups():
+def keep_destroyed_groups() -> None:
     """Have ``torch.distributed.destroy_process_group`` hold on to what it destroys.
 
     Called once in a process, before anything destroys a group. Everything else about destroying stays as it is: torch
@@ -20,14 +22,14 @@ def keep_destroyed_groups():
 
     destroy = torch.distributed.destroy_process_group
 
-    def destroy_and_keep(group=None):
+    def destroy_and_keep(group: torch.distributed.ProcessGroup | None = None) -> None:
         _kept.append(group)
         destroy(group)
 
     torch.distributed.destroy_process_group = destroy_and_keep
 
 
-def let_go_of_groups():
+def let_go_of_groups() -> None:
     """Let the groups go that were destroyed so far. Nothing that was started in them may be pending."""
     if _kept:
         # Sleeping gives the interpreter lock to the communication threads, which need it for microseconds.

@@ -1,5 +1,7 @@
 """What a worker process does: join the process group, then run the cases it is sent until it is told to stop."""
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import dataclasses
@@ -16,10 +18,14 @@ import sys
 import sysconfig
 import threading
 import traceback
-from typing import Any, Dict, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Sequence
 
 from . import process_groups
 from .outcomes import ContractViolation, KitFailure, NotApplicable, RankOutcome, Status
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+    from types import ModuleType
 
 #: What a worker says once it can run cases.
 JOINED = "joined"
@@ -46,16 +52,16 @@ class Seat:
     directory: str
     overlay: bool
     device: str
-    search_path: Tuple[str, ...]
+    search_path: tuple[str, ...]
     working_directory: str
 
     @property
-    def output_file(self):
+    def output_file(self) -> str:
         """Where everything the worker prints goes."""
         return os.path.join(self.directory, f"output-{self.rank}.txt")
 
     @property
-    def stacks_file(self):
+    def stacks_file(self) -> str:
         """Where the stacks go when the worker is asked for them or crashes."""
         return os.path.join(self.directory, f"stacks-{self.rank}.txt")
 
@@ -74,13 +80,13 @@ class Call:
     """
 
     module: str
-    file: Optional[str]
+    file: str | None
     class_name: str
     method: str
-    arguments: Dict[str, Any]
+    arguments: dict[str, Any]
     directory: str
 
-    def resolve(self):
+    def resolve(self) -> type:
         """Find the class.
 
         Returns:
@@ -92,7 +98,7 @@ class Call:
         return found
 
 
-def _import(name, file):
+def _import(name: str, file: str | None) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError:
@@ -105,7 +111,7 @@ def _import(name, file):
     return module
 
 
-def serve(connection, seat):
+def serve(connection: Connection, seat: Seat) -> None:
     """Run cases until the connection closes.
 
     Args:
@@ -145,11 +151,11 @@ def serve(connection, seat):
     os._exit(0)
 
 
-def standard_library_first(search_path):
+def standard_library_first(search_path: Sequence[str]) -> list[str]:
     """Order a search path so that no module of an author can take the place of one of Python's own.
 
     Args:
-        search_path (Iterable[str]): directories.
+        search_path (Sequence[str]): directories.
 
     Returns:
         List[str]: the same directories.
@@ -160,7 +166,7 @@ def standard_library_first(search_path):
     return first + [each for each in search_path if each not in first]
 
 
-def _join(seat):
+def _join(seat: Seat) -> None:
     import torch.distributed
 
     from ..cpu import stand_in
@@ -186,7 +192,7 @@ def _join(seat):
     )
 
 
-def _run(call, seat):
+def _run(call: Call, seat: Seat) -> RankOutcome:
     import torch
 
     # Here and not after the case before: the wait for this call has been time enough for all but the busiest machine.
@@ -226,7 +232,7 @@ def _run(call, seat):
     return RankOutcome(seat.rank, status, text, context, output, in_step)
 
 
-def no_space_left(directory, size=65536):
+def no_space_left(directory: str, size: int = 65536) -> str | None:
     """Try whether a directory can be written to.
 
     Args:
@@ -249,13 +255,13 @@ def no_space_left(directory, size=65536):
     return None
 
 
-def _said(error):
+def _said(error: BaseException) -> str:
     where = traceback.extract_tb(error.__traceback__)[-1:]
     place = f" (in {where[0].name}, {os.path.basename(where[0].filename)}:{where[0].lineno})" if where else ""
     return f"{type(error).__name__}: {error}{place}"
 
 
-def _traceback(error):
+def _traceback(error: BaseException | None) -> str:
     if error is None:
         return ""
     # The frame of this module says nothing to the reader.
@@ -264,13 +270,13 @@ def _traceback(error):
     return "".join(traceback.format_exception(type(error), error, own or frames)).strip()
 
 
-def _read_from(path, start, at_most=4000):
+def _read_from(path: str, start: int, at_most: int = 4000) -> str:
     with open(path, errors="replace") as file:
         file.seek(start)
         return file.read()[-at_most:]
 
 
-def _redirect_output(seat):
+def _redirect_output(seat: Seat) -> None:
     # The descriptors inherited from the fork server belong to whatever captured output when that was started.
     descriptor = os.open(seat.output_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(descriptor, 1)
@@ -280,10 +286,10 @@ def _redirect_output(seat):
     sys.stderr = os.fdopen(2, "w", closefd=False)
 
 
-def _die_with_the_parent():
+def _die_with_the_parent() -> None:
     parent = multiprocessing.parent_process()
 
-    def wait_for_the_parent():
+    def wait_for_the_parent() -> None:
         parent.join()
         os._exit(1)
 

@@ -3,12 +3,20 @@
 A crossing takes two sets of processes, so it is no case of one class: :func:`cross` runs half of it on each.
 """
 
+from __future__ import annotations
+
 import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..base import ContractBase, case
 from ..comparison import differences, look_at
+from ..subjects import Recipe, Subject
+
+if TYPE_CHECKING:
+    from ...plugin import Gate
 
 #: Where a configuration leaves its checkpoint for another, below the directory of the case.
 NAME = "from-another-configuration"
@@ -18,7 +26,7 @@ class CrossingCases(ContractBase):
     """The two halves of a crossing."""
 
     @case(1, rows=(25,))
-    def save_for_another_configuration(self, one_file=False):
+    def save_for_another_configuration(self, one_file: bool = False) -> None:
         """Train on some of the parameters, and save."""
         source = self.build(seed=1, recipe=self.crossing_recipe())
         for step in range(3):
@@ -30,13 +38,13 @@ class CrossingCases(ContractBase):
         self.verdict(self.not_held(source, whole_state(path)))
 
     @case(1, rows=(25,))
-    def load_from_another_configuration(self):
+    def load_from_another_configuration(self) -> None:
         """Load that into an optimizer that has trained on all of them."""
         subject = self.trained(seed=2, recipe=self.crossing_recipe())
         path = os.path.join(self.directory, NAME)
         self.must_replace(subject, whole_state(path), path)
 
-    def crossing_recipe(self):
+    def crossing_recipe(self) -> Recipe:
         """Parameters that no number of ranks divides alike.
 
         Returns:
@@ -44,7 +52,7 @@ class CrossingCases(ContractBase):
         """
         return self.recipe(shapes=((4, 3), (7,), (2, 3), (1,)))
 
-    def not_held(self, source, saved):
+    def not_held(self, source: Subject, saved: dict[str, Any]) -> list[str]:
         """Compare files with what this rank of the saver holds.
 
         Args:
@@ -57,7 +65,7 @@ class CrossingCases(ContractBase):
         return differences(look_at(self.native_twin(source, saved)), look_at(source.inner), "what was saved: ")
 
 
-def whole_state(path):
+def whole_state(path: str) -> dict[str, Any]:
     """Read a checkpoint of torch files.
 
     Args:
@@ -76,14 +84,16 @@ def whole_state(path):
     return {"state": state, "param_groups": groups}
 
 
-def cross(gate, saver, loader, directory, **how):
+def cross(
+    gate: Gate, saver: type[ContractBase], loader: type[ContractBase], directory: str | Path, **how: bool
+) -> None:
     """Save with one configuration and load with another.
 
     Args:
         gate (Gate): the processes.
         saver (type): a configuration.
         loader (type): a configuration.
-        directory (str): an empty directory.
+        directory (str | Path): an empty directory.
         how (bool): arguments of saving.
     """
     for configuration, method, arguments in (

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Callable
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ import torch
 from ..base import ContractBase, case
 from ..checkpoint_files import GROUP_FILE, RunsCode, is_one_file, is_sharded, replace_by_pipe, scramble, truncate
 from ..needs import A_FILE_OF_ITS_OWN, Need
+from ..subjects import Subject
 
 DAMAGES = {
     "missing": os.remove,
@@ -32,13 +34,13 @@ ONE_LAYOUT_SHOWS_IT = Need(
 class DamageCases(ContractBase):
     """Checkpoints that no optimizer could load."""
 
-    def _damage(self, layout, part, damage):
+    def _damage(self, layout: str, part: str, damage: Callable[[str], object]) -> None:
         """Damage one file of a good checkpoint, and check that it is refused by name.
 
         Args:
             layout (str): the layout.
             part (str): "shard", "groups" or "index".
-            damage (Callable[[str], None]): what is done to the file.
+            damage (Callable[[str], object]): what is done to the file.
         """
         subject = self.trained()
         files = self.files(self.saved(), layout)
@@ -53,28 +55,28 @@ class DamageCases(ContractBase):
 
     @pytest.mark.parametrize("damage", DAMAGES)
     @case(2, 3, rows=(19,))
-    def test_damaged_shard(self, layout, damage):
+    def test_damaged_shard(self, layout: str, damage: str) -> None:
         self._damage(layout, "shard", DAMAGES[damage])
 
     @pytest.mark.parametrize("damage", DAMAGES)
     @case(2, 3, rows=(19,), layouts=is_sharded)
-    def test_damaged_group_file(self, layout, damage):
+    def test_damaged_group_file(self, layout: str, damage: str) -> None:
         self._damage(layout, "groups", DAMAGES[damage])
 
     @pytest.mark.parametrize("damage", ["missing", "half", "empty", "noise", "a directory"])
     @case(2, 3, rows=(19,), layouts=is_sharded)
-    def test_damaged_index(self, layout, damage):
+    def test_damaged_index(self, layout: str, damage: str) -> None:
         self._damage(layout, "index", DAMAGES[damage])
 
     @pytest.mark.parametrize("part", ["shard", "groups", "index"])
     @case(8, 2, 3, rows=(19,), hangs=True, needs=[ONE_LAYOUT_SHOWS_IT])
-    def test_pipe_in_the_place_of_a_file(self, layout, part):
+    def test_pipe_in_the_place_of_a_file(self, layout: str, part: str) -> None:
         self._damage(layout, part, replace_by_pipe)
 
     @pytest.mark.parametrize("content", ["a list", "no weight map", "weight map is a list", "metadata is a text"])
     @case(2, 3, rows=(19,), layouts=is_sharded)
-    def test_index_with_another_content(self, layout, content):
-        def rewrite(path):
+    def test_index_with_another_content(self, layout: str, content: str) -> None:
+        def rewrite(path: str) -> None:
             index = json.loads(Path(path).read_text())
             if content == "a list":
                 index = [index]
@@ -90,7 +92,7 @@ class DamageCases(ContractBase):
 
     @pytest.mark.parametrize("content", ["group is a number", "no params", "params is a number", "a mapping"])
     @case(2, 3, rows=(19,))
-    def test_groups_with_another_content(self, layout, content):
+    def test_groups_with_another_content(self, layout: str, content: str) -> None:
         subject = self.trained()
         files = self.files(self.saved(), layout)
         if content == "group is a number":
@@ -105,7 +107,7 @@ class DamageCases(ContractBase):
 
     @pytest.mark.parametrize("missing", ["state", "param_groups"])
     @case(2, 3, rows=(19,), layouts=lambda layout: layout == "torch-one-file")
-    def test_one_file_without_a_part(self, layout, missing):
+    def test_one_file_without_a_part(self, layout: str, missing: str) -> None:
         subject = self.trained()
         path = self.write(self.files(self.saved(), layout))
         content = torch.load(path, weights_only=True)
@@ -117,14 +119,14 @@ class DamageCases(ContractBase):
         self.must_refuse(subject, path, [missing])
 
     @case(2, 3, rows=(19,), layouts=is_sharded)
-    def test_index_without_group_file(self, layout):
+    def test_index_without_group_file(self, layout: str) -> None:
         subject = self.trained()
         files = self.files(self.saved(), layout)
         del files.metadata["param_groups"]
         self.must_refuse(subject, self.write(files), [files.index_name])
 
     @case(2, 3, rows=(20,), layouts=lambda layout: layout == "torch-sharded")
-    def test_index_lists_what_the_shard_lacks(self, layout):
+    def test_index_lists_what_the_shard_lacks(self, layout: str) -> None:
         subject = self.trained()
         files = self.files(self.saved(), layout)
         name = files.name_of(1)
@@ -132,14 +134,14 @@ class DamageCases(ContractBase):
         self.must_refuse(subject, self.write(files), [1, name])
 
     @case(2, 3, rows=(20,), layouts=is_sharded)
-    def test_shard_holds_what_the_index_does_not_list(self, layout):
+    def test_shard_holds_what_the_index_does_not_list(self, layout: str) -> None:
         subject = self.trained()
         files = self.files(self.saved(), layout)
         del files.weight_map["1"]
         self.must_refuse(subject, self.write(files), [1, files.name_of(1)])
 
     @case(2, 3, rows=(20,), layouts=is_sharded)
-    def test_id_in_two_shards(self, layout):
+    def test_id_in_two_shards(self, layout: str) -> None:
         subject = self.trained()
         files = self.files(self.saved(), layout)
         first, last = files.name_of(0), files.name_of(3)
@@ -148,7 +150,7 @@ class DamageCases(ContractBase):
 
     @pytest.mark.parametrize("ending", [".*.bin", ".*.safetensors"])
     @case(2, 3, rows=(19,), layouts=is_sharded)
-    def test_index_names_distributed_tensor_files(self, layout, ending):
+    def test_index_names_distributed_tensor_files(self, layout: str, ending: str) -> None:
         subject = self.trained()
         files = self.files(self.saved(), layout)
         files.weight_map["1"] = f"dtensor/weight{ending}"
@@ -156,7 +158,7 @@ class DamageCases(ContractBase):
 
     @pytest.mark.parametrize("how", ["parent", "absolute"])
     @case(8, 2, layouts=is_sharded)
-    def test_shard_outside_the_directory(self, layout, how):
+    def test_shard_outside_the_directory(self, layout: str, how: str) -> None:
         subject = self.trained()
         files = self.files(self.saved(), layout)
         name = files.name_of(0)
@@ -172,7 +174,7 @@ class DamageCases(ContractBase):
 
     @pytest.mark.parametrize("how", ["parent", "absolute"])
     @case(8, 2, layouts=is_sharded)
-    def test_group_file_outside_the_directory(self, layout, how):
+    def test_group_file_outside_the_directory(self, layout: str, how: str) -> None:
         subject = self.trained()
         files = self.files(self.saved(), layout)
         outside = os.path.join(self.directory, "outside.bin")
@@ -184,7 +186,7 @@ class DamageCases(ContractBase):
         self.must_refuse(subject, path, ["outside.bin"])
 
     @case(2, 3, rows=(19,), layouts=is_sharded)
-    def test_two_index_files(self, layout):
+    def test_two_index_files(self, layout: str) -> None:
         subject = self.trained()
         files = self.files(self.saved(), layout)
         path = self.write(files)
@@ -194,7 +196,7 @@ class DamageCases(ContractBase):
         self.must_refuse(subject, path, [files.index_name])
 
     @case(2, 3, rows=(16, 19), layouts=is_sharded)
-    def test_damaged_and_of_another_optimizer(self, layout):
+    def test_damaged_and_of_another_optimizer(self, layout: str) -> None:
         # What was read of a damaged checkpoint says little about whether it fits.
         subject = self.trained()
         files = self.files(self.saved(), layout)
@@ -206,7 +208,7 @@ class DamageCases(ContractBase):
         self.must_refuse(subject, path, [files.name_of(3), "betas"], kinds=RuntimeError)
 
     @case(1, 8)
-    def test_linked_files(self, layout):
+    def test_linked_files(self, layout: str) -> None:
         # Download caches keep files elsewhere and link to them.
         subject = self.trained()
         saved = self.saved(ids=(0, 1))
@@ -221,7 +223,7 @@ class DamageCases(ContractBase):
 
     @pytest.mark.parametrize("part", ["shard", "groups"])
     @case(8, 2, 3, rows=(23,), needs=[A_FILE_OF_ITS_OWN])
-    def test_code_in_a_file(self, layout, part):
+    def test_code_in_a_file(self, layout: str, part: str) -> None:
         subject = self.trained()
         evidence = os.path.join(self.directory, "it-ran")
         files = self.files(self.saved(), layout)
@@ -235,13 +237,13 @@ class DamageCases(ContractBase):
         self._must_not_run(subject, path, evidence, name)
 
     @case(8, 2, 3, rows=(23,), layouts=is_one_file)
-    def test_code_in_the_groups_of_one_file(self, layout):
+    def test_code_in_the_groups_of_one_file(self, layout: str) -> None:
         subject = self.trained()
         evidence = os.path.join(self.directory, "it-ran")
         files = self.files(self.saved(), layout)
         files.groups[0]["lr"] = RunsCode(evidence)
         self._must_not_run(subject, self.write(files), evidence, files.one_file_name)
 
-    def _must_not_run(self, subject, path, evidence, name):
+    def _must_not_run(self, subject: Subject, path: str, evidence: str, name: str) -> None:
         self.must_refuse(subject, path, [name])
         self.verdict([f"code in the checkpoint ran and made {evidence}"] if os.path.exists(evidence) else [])

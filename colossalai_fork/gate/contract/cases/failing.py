@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shutil
+from typing import Any, Callable, Collection, Iterator, NoReturn
 
 import pytest
 import torch
@@ -11,17 +12,18 @@ from ..base import ContractBase, case
 from ..checkpoint_files import truncate
 from ..comparison import differences, look_at
 from ..needs import FIRES_HOOKS, LOADS_TOGETHER
+from ..subjects import Subject
 
 
 class FailingCases(ContractBase):
     """Failures after validation, and interrupts."""
 
     @contextlib.contextmanager
-    def at_the_first_value(self, action):
+    def at_the_first_value(self, action: Callable[[], object]) -> Iterator[list[bool]]:
         """Do something as soon as torch's own loading takes the first value of a state.
 
         Args:
-            action (Callable[[], None]): what to do.
+            action (Callable[[], object]): what to do.
 
         Yields:
             List[bool]: gets an element when that happens.
@@ -29,7 +31,7 @@ class FailingCases(ContractBase):
         method = torch.optim.Optimizer._process_value_according_to_param_policy
         done = []
 
-        def process(*arguments, **options):
+        def process(*arguments: Any, **options: Any) -> Any:
             if not done:
                 done.append(True)
                 action()
@@ -41,7 +43,7 @@ class FailingCases(ContractBase):
         finally:
             torch.optim.Optimizer._process_value_according_to_param_policy = staticmethod(method)
 
-    def _checkpoint_to_spoil(self, layout):
+    def _checkpoint_to_spoil(self, layout: str) -> tuple[Subject, dict[str, Any], str, list[str]]:
         # So large that not all of it is in memory as the first value is taken.
         recipe = self.recipe(shapes=((2**16,),) * 4, groups=((0, 1), (2, 3)), rates=(0.01, 0.02))
         subject, saved = self.trained(recipe=recipe), self.saved(recipe)
@@ -51,7 +53,15 @@ class FailingCases(ContractBase):
         files = [os.path.join(own, name) for name in os.listdir(own)]
         return subject, saved, path.replace(os.path.join(self.directory, "checkpoint"), own), files
 
-    def _fails(self, subject, path, ranks, action, says="", **options):
+    def _fails(
+        self,
+        subject: Subject,
+        path: str,
+        ranks: Collection[int],
+        action: Callable[[], object],
+        says: str = "",
+        **options: Any,
+    ) -> tuple[BaseException | None, dict[str, Any], dict[str, object]]:
         before, weights = look_at(subject.inner), subject.weights()
         context = self.at_the_first_value(action) if self.rank in ranks else contextlib.nullcontext([True])
         with context as happened:
@@ -59,7 +69,14 @@ class FailingCases(ContractBase):
         self.require(all(self.everyone(bool(happened))), "the class does not load through torch")
         return error, before, weights
 
-    def old_or_empty(self, subject, error, before, weights, kinds=RuntimeError):
+    def old_or_empty(
+        self,
+        subject: Subject,
+        error: BaseException | None,
+        before: dict[str, Any],
+        weights: dict[str, object],
+        kinds: type[BaseException] = RuntimeError,
+    ) -> None:
         """Check that a load has failed, and what it has left.
 
         Args:
@@ -84,7 +101,7 @@ class FailingCases(ContractBase):
 
     @pytest.mark.parametrize("failing", ["first", "last"])
     @case(4, 3, rows=(24,), deadline=30.0)
-    def test_files_fail_while_they_are_read(self, layout, failing):
+    def test_files_fail_while_they_are_read(self, layout: str, failing: str) -> None:
         subject, saved, path, files = self._checkpoint_to_spoil(layout)
         bad_rank = 0 if failing == "first" else self.world_size - 1
         spoil = lambda: [truncate(file, 10) for file in files]  # noqa: E731
@@ -97,7 +114,7 @@ class FailingCases(ContractBase):
         self.good_load_works(subject)
 
     @case(4, rows=(24,), deadline=30.0)
-    def test_what_is_read_beforehand_cannot_fail(self, layout):
+    def test_what_is_read_beforehand_cannot_fail(self, layout: str) -> None:
         subject, saved, path, files = self._checkpoint_to_spoil(layout)
         twin = self.native_twin(subject, saved)
         spoil = lambda: [truncate(file, 10) for file in files]  # noqa: E731
@@ -106,7 +123,7 @@ class FailingCases(ContractBase):
         self.verdict([] if error is None else [f"files were read after the first value was loaded: {error!r}"])
         self.must_equal(subject, twin)
 
-    def _failing_optimizer(self, failure, failing):
+    def _failing_optimizer(self, failure: BaseException, failing: str) -> tuple[Subject, dict[str, Any], bool]:
         recipe = self.recipe(optimizer="FailsWhileLoading")
         subject, saved = self.trained(recipe=recipe), self.saved(recipe)
         bad_rank = 0 if failing == "first" else self.world_size - 1
@@ -115,7 +132,7 @@ class FailingCases(ContractBase):
 
     @pytest.mark.parametrize("failing", ["first", "last"])
     @case(4, 3, rows=(24,), deadline=30.0, needs=[FIRES_HOOKS])
-    def test_interrupt_while_loading(self, layout, failing):
+    def test_interrupt_while_loading(self, layout: str, failing: str) -> None:
         subject, saved, is_bad = self._failing_optimizer(KeyboardInterrupt(), failing)
         path = self.write(self.files(saved, layout))
         before, weights = look_at(subject.inner), subject.weights()
@@ -129,13 +146,13 @@ class FailingCases(ContractBase):
 
     @pytest.mark.parametrize("failing", ["first", "last"])
     @case(2, 3, 4, rows=(24,), deadline=30.0, needs=[FIRES_HOOKS])
-    def test_interrupt_before_loading(self, layout, failing):
+    def test_interrupt_before_loading(self, layout: str, failing: str) -> None:
         subject = self.trained()
         path = self.write(self.files(self.saved(), layout))
         bad_rank = 0 if failing == "first" else self.world_size - 1
         before = look_at(subject.inner)
 
-        def interrupt(*arguments):
+        def interrupt(*arguments: object) -> NoReturn:
             raise KeyboardInterrupt
 
         hook = subject.inner.register_load_state_dict_pre_hook(interrupt) if self.rank == bad_rank else None
@@ -152,7 +169,7 @@ class FailingCases(ContractBase):
         self.good_load_works(subject)
 
     @case(3, 4, rows=(24,), deadline=30.0, needs=[LOADS_TOGETHER])
-    def test_interrupted_rank_that_begins_again(self, layout):
+    def test_interrupted_rank_that_begins_again(self, layout: str) -> None:
         subject = self.trained()
         saved = self.saved()
         path = self.write(self.files(saved, layout))
@@ -160,7 +177,7 @@ class FailingCases(ContractBase):
         last, interrupted = self.rank == self.world_size - 1, []
         all_reduce = torch.distributed.all_reduce
 
-        def reduce_and_interrupt(*arguments, **options):
+        def reduce_and_interrupt(*arguments: Any, **options: Any) -> NoReturn:
             all_reduce(*arguments, **options)
             interrupted.append(True)
             raise KeyboardInterrupt
@@ -178,7 +195,7 @@ class FailingCases(ContractBase):
         self.good_load_works(subject)
 
     @case(1, 3, rows=(28,), deadline=30.0, needs=[LOADS_TOGETHER, FIRES_HOOKS])
-    def test_no_post_hook_where_another_rank_fails(self, layout):
+    def test_no_post_hook_where_another_rank_fails(self, layout: str) -> None:
         subject, saved, _ = self._failing_optimizer(RuntimeError("the device is out of memory"), "last")
         calls = []
         subject.inner.register_load_state_dict_post_hook(lambda *arguments: calls.append("post"))

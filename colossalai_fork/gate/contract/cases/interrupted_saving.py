@@ -3,11 +3,13 @@
 import builtins
 import contextlib
 import os
+from typing import Any, Callable, Iterator
 
 import torch
 
 from ..base import case
 from ..comparison import differences, look_at
+from ..subjects import Subject
 from .own_files import SIZES, OwnFilesCases
 from .unmodified_files import UnmodifiedFilesCases
 
@@ -24,13 +26,13 @@ class InterruptedSavingCases(OwnFilesCases):
 
     unmodified = UnmodifiedFilesCases.unmodified
 
-    def _holds(self, subject, path):
+    def _holds(self, subject: Subject, path: str) -> str | dict[str, Any]:
         error = self.load(subject, path)
         failures = [text for text in self.everyone(None if error is None else f"{error}") if text]
         return failures[0] if failures else look_at(subject.inner)
 
     @case(4, rows=(21,), deadline=180.0)
-    def test_ended_while_saving_over_an_earlier_save(self):
+    def test_ended_while_saving_over_an_earlier_save(self) -> None:
         earlier, source = self.trained(1), self.trained(3, self.recipe().with_rates(3), steps=3)
         subject = self.trained(2)
         path = self.save(earlier, size_per_shard=SIZES["many shards"])
@@ -51,7 +53,7 @@ class InterruptedSavingCases(OwnFilesCases):
         self.verdict(problems[:3])
 
     @case(4, rows=(21,), deadline=120.0)
-    def test_unmodified_colossalai_loads_a_later_save(self):
+    def test_unmodified_colossalai_loads_a_later_save(self) -> None:
         earlier, source = self.trained(1), self.trained(3, self.recipe().with_rates(3), steps=3)
         first = self.save(source, "first", size_per_shard=SIZES["many shards"])
         many, one = SIZES["many shards"], SIZES["one shard"]
@@ -68,7 +70,7 @@ class InterruptedSavingCases(OwnFilesCases):
 
 
 @contextlib.contextmanager
-def ended_at_each_operation(path, destination):
+def ended_at_each_operation(path: str, destination: str) -> Iterator[list[str]]:
     """Copy a directory before each operation on its files: what a process that ends there leaves.
 
     Args:
@@ -81,7 +83,7 @@ def ended_at_each_operation(path, destination):
     """
     copies, state = [], {"busy": False, "content": None}
 
-    def take(operation):
+    def take(operation: str) -> None:
         if state["busy"]:
             return
         state["busy"] = True
@@ -97,8 +99,8 @@ def ended_at_each_operation(path, destination):
         finally:
             state["busy"] = False
 
-    def watched(original, operation):
-        def watching(*arguments, **options):
+    def watched(original: Callable[..., Any], operation: str) -> Callable[..., Any]:
+        def watching(*arguments: Any, **options: Any) -> Any:
             take(operation)
             return original(*arguments, **options)
 
@@ -116,7 +118,7 @@ def ended_at_each_operation(path, destination):
             setattr(owner, name, original)
 
 
-def content_of(path):
+def content_of(path: str) -> dict[str, bytes]:
     """Read what a checkpoint's directory holds itself; what is below it no index names.
 
     Args:

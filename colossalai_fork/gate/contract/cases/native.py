@@ -1,6 +1,7 @@
 """Contract point 1, the finer parts: what torch's own loading calls and accepts is called and accepted."""
 
 import os
+from typing import Any, Callable
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from ..base import ContractBase, case
 from ..checkpoint_files import is_safetensors, is_torch
 from ..comparison import differences, frozen, look_at
 from ..needs import FIRES_HOOKS, IDS_ARE_LABELS, KEEPS_NAMES, NO_NAMES, WHOLE_TENSORS, Need
+from ..subjects import Subject
 
 TAKES_THE_OPTIMIZER = Need(
     "the class cannot use this optimizer",
@@ -20,14 +22,14 @@ EMPTY_GROUPS = Need("the class's optimizers have no empty groups", lambda contra
 class NativeCases(ContractBase):
     """Hooks, subclasses with loading of their own, and unusual but legal states."""
 
-    def _register_hooks(self, subject):
+    def _register_hooks(self, subject: Subject) -> list[str]:
         calls = []
         subject.inner.register_load_state_dict_pre_hook(lambda *arguments: calls.append("pre"))
         subject.inner.register_load_state_dict_post_hook(lambda *arguments: calls.append("post"))
         return calls
 
     @case(1, rows=(28,), needs=[FIRES_HOOKS])
-    def test_hooks_fire_once(self, layout):
+    def test_hooks_fire_once(self, layout: str) -> None:
         subject = self.trained()
         calls = self._register_hooks(subject)
         saved = self.saved(ids=(0, 1))
@@ -35,7 +37,7 @@ class NativeCases(ContractBase):
         self.verdict([] if calls == ["pre", "post"] else [f"hooks that fired: {calls}, expected one pre and one post"])
 
     @case(1, 2, rows=(28,), needs=[FIRES_HOOKS])
-    def test_no_post_hook_after_a_refusal(self, layout):
+    def test_no_post_hook_after_a_refusal(self, layout: str) -> None:
         subject = self.trained()
         calls = self._register_hooks(subject)
         saved = self.saved()
@@ -46,10 +48,10 @@ class NativeCases(ContractBase):
         self.verdict(problems + (["a post hook fired after a refusal"] if "post" in calls else []))
 
     @case(1, rows=(28,), needs=[FIRES_HOOKS])
-    def test_hook_that_changes_the_state_dict(self, layout):
+    def test_hook_that_changes_the_state_dict(self, layout: str) -> None:
         subject = self.trained()
 
-        def halve_rates(optimizer, state_dict):
+        def halve_rates(optimizer: torch.optim.Optimizer | None, state_dict: dict[str, Any]) -> dict[str, Any]:
             groups = [{**group, "lr": group["lr"] / 2} for group in state_dict["param_groups"]]
             return {**state_dict, "param_groups": groups}
 
@@ -59,10 +61,10 @@ class NativeCases(ContractBase):
         self.must_replace(subject, halve_rates(None, saved), path)
 
     @case(1, rows=(28,), needs=[FIRES_HOOKS])
-    def test_pre_hooks_run_in_order(self, layout):
+    def test_pre_hooks_run_in_order(self, layout: str) -> None:
         subject = self.trained()
 
-        def changed(state_dict, change):
+        def changed(state_dict: dict[str, Any], change: Callable[[float], float]) -> dict[str, Any]:
             groups = [{**group, "lr": change(group["lr"])} for group in state_dict["param_groups"]]
             return {**state_dict, "param_groups": groups}
 
@@ -73,18 +75,22 @@ class NativeCases(ContractBase):
         path = self.write(self.files(saved, layout))
         self.must_replace(subject, changed(changed(saved, changes[0]), changes[1]), path)
 
-    def _one_file_of(self, optimizer, change=lambda state_dict: state_dict):
+    def _one_file_of(
+        self,
+        optimizer: torch.optim.Optimizer,
+        change: Callable[[dict[str, Any]], dict[str, Any]] = lambda state_dict: state_dict,
+    ) -> str:
         path = os.path.join(self.directory, "own.bin")
         if self.rank == 0:
             torch.save(change(optimizer.state_dict()), path)
         self.everyone(None)
         return path
 
-    def _with_own_layout(self, seed):
+    def _with_own_layout(self, seed: int) -> Subject:
         return self.trained(seed, self.recipe(optimizer="KeepsItsOwnLayout"))
 
     @case(1, layouts=lambda layout: layout == "torch-one-file", needs=[WHOLE_TENSORS, IDS_ARE_LABELS])
-    def test_layout_of_the_optimizers_own(self, layout):
+    def test_layout_of_the_optimizers_own(self, layout: str) -> None:
         source, subject = self._with_own_layout(1), self._with_own_layout(2)
         expected = frozen(source.inner.state_dict())
         self.must_load(subject, self._one_file_of(source.inner))
@@ -92,10 +98,10 @@ class NativeCases(ContractBase):
         self.verdict(problems + differences(7, subject.inner.count, "what the file has beside state"))
 
     @case(3, 4, layouts=lambda layout: layout == "torch-one-file", needs=[WHOLE_TENSORS, IDS_ARE_LABELS])
-    def test_layout_of_the_optimizers_own_that_does_not_fit(self, layout):
+    def test_layout_of_the_optimizers_own_that_does_not_fit(self, layout: str) -> None:
         subject = self._with_own_layout(1)
 
-        def spoilt(state_dict):
+        def spoilt(state_dict: dict[str, Any]) -> dict[str, Any]:
             return {**state_dict, "rates": [1.0, 1.0], "momenta": [*state_dict["momenta"][:-1], torch.ones(99)]}
 
         before = look_at(subject.inner)
@@ -106,7 +112,7 @@ class NativeCases(ContractBase):
         self.verdict(problems)
 
     @case(1, layouts=lambda layout: layout == "torch-one-file", needs=[WHOLE_TENSORS, IDS_ARE_LABELS])
-    def test_what_a_file_holds_beside_state_and_groups(self, layout):
+    def test_what_a_file_holds_beside_state_and_groups(self, layout: str) -> None:
         recipe = self.recipe(optimizer="SavesMore")
         source, subject = self.trained(1, recipe), self.trained(2, recipe)
         saved = frozen(source.inner.state_dict())
@@ -115,7 +121,7 @@ class NativeCases(ContractBase):
         self.verdict(differences(saved["seen"], subject.inner.seen, "what the file has beside state"))
 
     @case(1)
-    def test_loading_of_a_subclass(self, layout):
+    def test_loading_of_a_subclass(self, layout: str) -> None:
         recipe = self.recipe(optimizer="LoadsItsOwnWay")
         subject = self.trained(recipe=recipe)
         saved = self.saved(recipe, ids=(0, 2))
@@ -124,7 +130,7 @@ class NativeCases(ContractBase):
         self.must_replace(subject, saved, self.write(self.files(saved, layout)))
 
     @case(1, needs=[KEEPS_NAMES])
-    def test_names_of_parameters(self, layout):
+    def test_names_of_parameters(self, layout: str) -> None:
         recipe = self.recipe(named=True)
         subject = self.trained(recipe=recipe)
         self.require("param_names" in subject.inner.param_groups[0], NO_NAMES)
@@ -133,7 +139,7 @@ class NativeCases(ContractBase):
         self.must_replace(subject, saved, self.write(self.files(saved, layout)))
 
     @case(1, layouts=is_torch)
-    def test_state_of_the_optimizer_itself(self, layout):
+    def test_state_of_the_optimizer_itself(self, layout: str) -> None:
         subject = self.trained()
         subject.inner.state["from before"] = 3
         saved = self.saved(ids=(0, 1))
@@ -141,7 +147,7 @@ class NativeCases(ContractBase):
         self.must_replace(subject, saved, self.write(self.files(saved, layout)))
 
     @case(1, layouts=is_torch, needs=[WHOLE_TENSORS])
-    def test_collection_of_tensors(self, layout):
+    def test_collection_of_tensors(self, layout: str) -> None:
         subject = self.trained()
         saved = self.saved(ids=(0, 1))
         saved["state"][0]["history"] = [torch.ones(2), {"last": torch.ones(3)}]
@@ -149,7 +155,7 @@ class NativeCases(ContractBase):
 
     @pytest.mark.parametrize("name", ["LBFGS", "Adafactor", "SGD", "Adagrad", "Rprop", "RMSprop"])
     @case(1, needs=[TAKES_THE_OPTIMIZER])
-    def test_optimizers_with_other_state(self, layout, name):
+    def test_optimizers_with_other_state(self, layout: str, name: str) -> None:
         self.require(hasattr(torch.optim, name), "this torch has no such optimizer")
         # LBFGS takes one group only.
         one_group = {"groups": ((0, 1, 2, 3),), "rates": (0.01,)} if name == "LBFGS" else {}
@@ -168,7 +174,7 @@ class NativeCases(ContractBase):
         self.must_replace(subject, expected, self.write(self.files(saved, layout)))
 
     @case(1, rows=(25,))
-    def test_small_and_empty_parameters(self, layout):
+    def test_small_and_empty_parameters(self, layout: str) -> None:
         smallest = () if self.cuts else ((0,), (0, 3))
         recipe = self.recipe(shapes=((7,), (1,), (), (1, 1), *smallest), groups=self._groups(4 + len(smallest)))
         subject = self.trained(recipe=recipe)
@@ -176,11 +182,11 @@ class NativeCases(ContractBase):
         self.must_replace(subject, saved, self.write(self.files(saved, layout)))
 
     @case(1, needs=[EMPTY_GROUPS])
-    def test_group_without_parameters(self, layout):
+    def test_group_without_parameters(self, layout: str) -> None:
         recipe = self.recipe(groups=((0, 1), (), (2, 3)), rates=(0.01, 0.02, 0.03))
         subject = self.trained(recipe=recipe)
         saved = self.saved(recipe, ids=(3,))
         self.must_replace(subject, saved, self.write(self.files(saved, layout)))
 
-    def _groups(self, count):
+    def _groups(self, count: int) -> tuple[tuple[int, ...], ...]:
         return (tuple(range(2)), tuple(range(2, count)))

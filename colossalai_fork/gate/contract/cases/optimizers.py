@@ -7,6 +7,7 @@ or copies in another precision: there nobody can save them as one state.
 
 import dataclasses
 import os
+from typing import Callable
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from ..checkpoint_files import is_torch
 from ..comparison import differences, frozen, look_at
 from ..needs import Need
 from ..parallel_weights import cut_dimension, padded
+from ..subjects import Recipe, Subject
 from .own_files import SIZES, OwnFilesCases
 
 #: Keyword arguments of optimizers, by their names.
@@ -55,7 +57,7 @@ class OptimizerCases(OwnFilesCases):
     averages_apart = False
     optimizers = tuple(OPTIMIZERS)
 
-    def recipe_of(self, name):
+    def recipe_of(self, name: str) -> Recipe:
         """The configuration's recipe with another optimizer.
 
         Args:
@@ -66,7 +68,7 @@ class OptimizerCases(OwnFilesCases):
         """
         return self.recipe(shapes=self.shapes, optimizer=name, options=OPTIMIZERS[name])
 
-    def trained_on_some(self, recipe, seed=1):
+    def trained_on_some(self, recipe: Recipe, seed: int = 1) -> Subject:
         """A subject whose second parameter has no state.
 
         Args:
@@ -82,7 +84,7 @@ class OptimizerCases(OwnFilesCases):
             subject.train(10 * seed + step, used)
         return subject
 
-    def local_value(self, subject, number, key, value):
+    def local_value(self, subject: Subject, number: int | str, key: str, value: object) -> object:
         shape = subject.shapes.get(number)
         if key not in AVERAGED_OVER or len(shape) < 2:
             return super().local_value(subject, number, key, value)
@@ -92,7 +94,7 @@ class OptimizerCases(OwnFilesCases):
         rank = torch.distributed.get_rank(self.shared_plugin().tp_group)
         return padded(value, 0, size).chunk(size)[rank].clone()
 
-    def good_load_works(self, subject):
+    def good_load_works(self, subject: Subject) -> None:
         vectors = tuple(each for each, shape in subject.shapes.items() if len(shape) == 1)
         saved = self.saved(subject.recipe, vectors, seed=23)
         path = self.write(self.files(saved, self.layouts[0]), "good")
@@ -102,7 +104,7 @@ class OptimizerCases(OwnFilesCases):
     @pytest.mark.parametrize("shards", [*SIZES, "one file"])
     @pytest.mark.parametrize("name", OPTIMIZERS)
     @case(1, 10, rows=(1, 4, 25), needs=[TAKES_THE_OPTIMIZER, AVERAGES_TOGETHER])
-    def test_saves_loads_and_goes_on(self, name, shards):
+    def test_saves_loads_and_goes_on(self, name: str, shards: str) -> None:
         recipe = self.recipe_of(name)
         source, subject = self.trained_on_some(recipe), self.trained(2, recipe)
         options = {"shard": False} if shards == "one file" else {"size_per_shard": SIZES[shards]}
@@ -111,7 +113,7 @@ class OptimizerCases(OwnFilesCases):
     @pytest.mark.parametrize("shards", [*SIZES, "one file"])
     @pytest.mark.parametrize("name", FACTORED)
     @case(3, rows=(25,), needs=[TAKES_THE_OPTIMIZER, AVERAGES_APART])
-    def test_moments_that_belong_to_no_whole_are_not_saved(self, name, shards):
+    def test_moments_that_belong_to_no_whole_are_not_saved(self, name: str, shards: str) -> None:
         recipe = self.recipe_of(name)
         source = self.trained_on_some(recipe)
         before, problems = look_at(source.inner), []
@@ -127,7 +129,7 @@ class OptimizerCases(OwnFilesCases):
 
     @pytest.mark.parametrize("name", OPTIMIZERS)
     @case(1, rows=(1, 25), needs=[TAKES_THE_OPTIMIZER])
-    def test_saved_by_the_optimizer_in_one_process(self, name, layout):
+    def test_saved_by_the_optimizer_in_one_process(self, name: str, layout: str) -> None:
         recipe = self.recipe_of(name)
         subject = self.trained(2, recipe)
         saved = self.saved(recipe, ids=tuple(each for each in subject.shapes if each != 1))
@@ -142,7 +144,7 @@ class OptimizerCases(OwnFilesCases):
     )
     @pytest.mark.parametrize("name", FACTORED)
     @case(2, 3, rows=(8,), needs=[TAKES_THE_OPTIMIZER])
-    def test_moments_of_something_else(self, name, key, transposed, layout):
+    def test_moments_of_something_else(self, name: str, key: str, transposed: str, layout: str) -> None:
         recipe = self.recipe_of(name)
         subject = self.trained(2, recipe)
         saved = self.saved(recipe)
@@ -150,7 +152,7 @@ class OptimizerCases(OwnFilesCases):
         self.must_refuse(subject, self.write(self.files(saved, layout)), [key], kinds=ValueError)
 
     @case(2, 3, 8, rows=(22,), layouts=is_torch)
-    def test_projection_of_galore(self, layout):
+    def test_projection_of_galore(self, layout: str) -> None:
         # It is kept as an object, and to make one of a file is to run what the file says.
         from colossalai.nn.optimizer.galore import GaLoreProjector
 
@@ -166,7 +168,7 @@ class TorchsAdamCases(ContractBase):
     """What torch's Adam has saved, loaded into ColossalAI's, as unmodified ColossalAI loads it."""
 
     @case(1, rows=(16,))
-    def test_file_of_torchs_adam(self, layout):
+    def test_file_of_torchs_adam(self, layout: str) -> None:
         subject = self.trained()
         saved = self.saved(dataclasses.replace(self.recipe(), optimizer="Adam"), ids=(0, 2))
         # Torch's Adam has no option not to.
@@ -175,7 +177,7 @@ class TorchsAdamCases(ContractBase):
         self.must_replace(subject, {**saved, "param_groups": groups}, path)
 
 
-def only_cases_of(*kinds):
+def only_cases_of(*kinds: type) -> Callable[[type], type]:
     """Leave out all other cases of a configuration, because another one of its class runs them.
 
     Args:
@@ -186,7 +188,7 @@ def only_cases_of(*kinds):
     """
     kept = {name for kind in kinds for name in vars(kind)}
 
-    def decorate(cls):
+    def decorate(cls: type) -> type:
         for name in dir(cls):
             if name.startswith("test_") and name not in kept:
                 setattr(cls, name, None)

@@ -3,12 +3,14 @@
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from ..base import ContractBase, case
 from ..comparison import differences, look_at
+from ..subjects import Subject
 
 SIZES = {"one shard": 1024, "many shards": 1e-9}
 
@@ -16,7 +18,7 @@ SIZES = {"one shard": 1024, "many shards": 1e-9}
 class OwnFilesCases(ContractBase):
     """Checkpoints written by the class under test."""
 
-    def save(self, subject, name="own", **options):
+    def save(self, subject: Subject, name: str = "own", **options: Any) -> str:
         """Save the subject's optimizer, on every rank.
 
         Args:
@@ -34,7 +36,7 @@ class OwnFilesCases(ContractBase):
         self.verdict([] if error is None else [f"cannot save: {type(error).__name__}: {error}"])
         return path
 
-    def _goes_on_alike(self, source, subject, path, ids=None):
+    def _goes_on_alike(self, source: Subject, subject: Subject, path: str, ids: tuple[int, ...] | None = None) -> None:
         """Load into a subject that has trained, and train both on.
 
         Args:
@@ -56,28 +58,28 @@ class OwnFilesCases(ContractBase):
             + differences(look_at(source.inner), look_at(subject.inner), "after one more step, ")
         )
 
-    def _copy_weights(self, source, subject):
+    def _copy_weights(self, source: Subject, subject: Subject) -> None:
         with torch.no_grad():
             for mine, others in zip(subject.parameters, source.parameters):
                 mine.copy_(others)
 
     @pytest.mark.parametrize("shards", [*SIZES, "one file"])
     @case(1, 10, rows=(29,))
-    def test_save_load_and_train_on(self, shards):
+    def test_save_load_and_train_on(self, shards: str) -> None:
         source, subject = self.trained(seed=1, steps=3), self.trained(seed=2)
         options = {"shard": False} if shards == "one file" else {"size_per_shard": SIZES[shards]}
         self._goes_on_alike(source, subject, self.save(source, **options))
 
     @pytest.mark.parametrize("shards", [*SIZES, "one file"])
     @case(1, rows=(2,))
-    def test_saved_before_the_first_step(self, shards):
+    def test_saved_before_the_first_step(self, shards: str) -> None:
         source, subject = self.build(seed=1), self.trained(seed=2)
         options = {"shard": False} if shards == "one file" else {"size_per_shard": SIZES[shards]}
         self._goes_on_alike(source, subject, self.save(source, **options))
 
     @pytest.mark.parametrize("shards", [*SIZES, "one file"])
     @case(1, rows=(1, 4, 17))
-    def test_saved_with_an_unused_layer(self, shards):
+    def test_saved_with_an_unused_layer(self, shards: str) -> None:
         source, subject = self.build(seed=1), self.trained(seed=2)
         used = (0, 2)
         for seed in range(3):
@@ -88,7 +90,7 @@ class OwnFilesCases(ContractBase):
     @pytest.mark.parametrize("name", ["SGD", "NAdam", "ASGD", "EveryKindOfState"])
     @pytest.mark.parametrize("shards", [*SIZES, "one file"])
     @case(1, rows=(11, 12))
-    def test_saved_by_another_optimizer(self, shards, name):
+    def test_saved_by_another_optimizer(self, shards: str, name: str) -> None:
         recipe = self.recipe(optimizer=name)
         source, subject = self.trained(1, recipe, 3), self.trained(2, recipe)
         options = {"shard": False} if shards == "one file" else {"size_per_shard": SIZES[shards]}
@@ -96,7 +98,7 @@ class OwnFilesCases(ContractBase):
 
     @pytest.mark.parametrize("shards", [*SIZES, "one file"])
     @case(1, rows=(2,))
-    def test_saving_makes_no_state(self, shards):
+    def test_saving_makes_no_state(self, shards: str) -> None:
         subject = self.build()
         options = {"shard": False} if shards == "one file" else {"size_per_shard": SIZES[shards]}
         path = self.save(subject, **options)
@@ -110,13 +112,13 @@ class OwnFilesCases(ContractBase):
         self.verdict(problems + ([f"there is no state, and the file holds that of {list(saved)}"] if saved else []))
 
     @case(1, rows=(21,))
-    def test_saved_over_an_earlier_save(self):
+    def test_saved_over_an_earlier_save(self) -> None:
         earlier, source, subject = self.trained(1, steps=1), self.trained(3, steps=3), self.trained(2)
         self.save(earlier, size_per_shard=SIZES["many shards"])
         self._goes_on_alike(source, subject, self.save(source, size_per_shard=1024))
 
     @case(1, rows=(21,))
-    def test_nothing_of_an_earlier_save_is_left(self):
+    def test_nothing_of_an_earlier_save_is_left(self) -> None:
         source = self.trained(1)
         path = self.save(source, size_per_shard=SIZES["many shards"])
         self.everyone(None)
@@ -128,12 +130,12 @@ class OwnFilesCases(ContractBase):
         self.verdict(problems + ([] if len(shards) == 1 else [f"shards of the earlier save are left: {shards}"]))
 
     @case(1)
-    def test_saved_with_a_prefix(self):
+    def test_saved_with_a_prefix(self) -> None:
         source, subject = self.trained(1, steps=3), self.trained(2)
         self._goes_on_alike(source, subject, self.save(source, prefix="stage"))
 
     @case(1, rows=(25,))
-    def test_files_hold_whole_tensors(self):
+    def test_files_hold_whole_tensors(self) -> None:
         source = self.trained(1)
         path = self.save(source)
         held = {}
@@ -148,7 +150,7 @@ class OwnFilesCases(ContractBase):
         self.verdict(differences(source.shapes, shapes, "saved shapes") + differences(mine, local, "saved state"))
 
 
-def shards_in(path):
+def shards_in(path: str) -> list[str]:
     """The shards of a sharded checkpoint of torch files.
 
     Args:

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from ..base import ContractBase, case
 from ..checkpoint_files import GROUP_FILE, is_sharded, truncate
 from ..comparison import differences
 from ..needs import FIRES_HOOKS, LOADS_TOGETHER
+from ..subjects import Subject
 
 #: What goes wrong on one rank only.
 FAULTS = ("missing shard", "short shard", "no directory", "other groups", "a shape")
@@ -23,16 +25,16 @@ class RankCases(ContractBase):
     @pytest.mark.parametrize("failing", ["first", "last"])
     @pytest.mark.parametrize("fault", FAULTS)
     @case(3, rows=(24,), deadline=30.0, needs=[LOADS_TOGETHER])
-    def test_one_rank_fails(self, layout, fault, failing):
+    def test_one_rank_fails(self, layout: str, fault: str, failing: str) -> None:
         self._one_rank_fails(layout, fault, failing)
 
     @pytest.mark.parametrize("failing", ["first", "last"])
     @pytest.mark.parametrize("fault", FAULTS_OF_DIRECTORIES)
     @case(3, rows=(24,), deadline=30.0, layouts=is_sharded, needs=[LOADS_TOGETHER])
-    def test_one_rank_lacks_a_file(self, layout, fault, failing):
+    def test_one_rank_lacks_a_file(self, layout: str, fault: str, failing: str) -> None:
         self._one_rank_fails(layout, fault, failing)
 
-    def _one_rank_fails(self, layout, fault, failing):
+    def _one_rank_fails(self, layout: str, fault: str, failing: str) -> None:
         subject = self.trained()
         path = self.write(self.files(self.saved(), layout))
         bad_rank = 0 if failing == "first" else self.world_size - 1
@@ -42,7 +44,7 @@ class RankCases(ContractBase):
         mentions = self.everyone(mentions)[bad_rank]
         self.must_refuse(subject, path, mentions, ranks=(bad_rank,))
 
-    def _spoilt_copy(self, path, layout, fault):
+    def _spoilt_copy(self, path: str, layout: str, fault: str) -> tuple[str, list[object]]:
         files = self.files(self.saved(), layout)
         directory = os.path.join(self.directory, f"of-rank-{self.rank}")
         if fault == "other groups":
@@ -72,7 +74,7 @@ class RankCases(ContractBase):
         }[fault]
         return own, [mention]
 
-    def spoilt_id(self, param_id):
+    def spoilt_id(self, param_id: int) -> int:
         """Choose the parameter whose state, or file, the failing rank finds spoilt.
 
         Args:
@@ -84,7 +86,7 @@ class RankCases(ContractBase):
         return param_id
 
     @case(3, rows=(24,), deadline=30.0, needs=[LOADS_TOGETHER])
-    def test_ranks_that_see_different_checkpoints(self, layout):
+    def test_ranks_that_see_different_checkpoints(self, layout: str) -> None:
         subject = self.trained()
         saved = self.saved()
         # Sound on each rank, but a save that had not reached every node yet.
@@ -94,7 +96,7 @@ class RankCases(ContractBase):
         self.must_refuse(subject, path if self.rank == 0 else old_path)
 
     @case(3, rows=(24,), deadline=30.0, layouts=is_sharded, needs=[LOADS_TOGETHER])
-    def test_ranks_that_see_different_indexes(self, layout):
+    def test_ranks_that_see_different_indexes(self, layout: str) -> None:
         subject = self.trained()
         # Both sound, and with the same groups: two saves of one run.
         path = self.write(self.files(self.saved(), layout, shards=2), "new")
@@ -103,7 +105,7 @@ class RankCases(ContractBase):
 
     @pytest.mark.parametrize("failing", ["first", "last"])
     @case(4, 3, deadline=30.0, needs=[FIRES_HOOKS])
-    def test_loading_fails_after_validation(self, layout, failing):
+    def test_loading_fails_after_validation(self, layout: str, failing: str) -> None:
         recipe = self.recipe(optimizer="FailsWhileLoading")
         subject = self.trained(recipe=recipe)
         saved = self.saved(recipe)
@@ -119,7 +121,9 @@ class RankCases(ContractBase):
         self.must_load(subject, path)
         self.must_equal(subject, twin)
 
-    def _left_empty(self, subject, error, groups, weights):
+    def _left_empty(
+        self, subject: Subject, error: BaseException | None, groups: list[dict[str, Any]], weights: dict[str, object]
+    ) -> list[str]:
         problems = []
         if error is None:
             problems.append("loading failed, and nothing was raised")
@@ -136,7 +140,7 @@ class RankCases(ContractBase):
         return problems + differences(weights, subject.weights(), "loading changed the ")
 
     @case(4, needs=[FIRES_HOOKS])
-    def test_old_state_is_released_first(self, layout):
+    def test_old_state_is_released_first(self, layout: str) -> None:
         recipe = self.recipe(optimizer="WatchesItsState")
         subject = self.trained(recipe=recipe)
         saved = self.saved(recipe)

@@ -13,6 +13,7 @@ from ..comparison import differences
 from ..counting import bytes_read, calls_of, openings_of, searches
 from ..memory_watch import MIB, MemoryWatch, give_freed_memory_back
 from ..needs import LINUX, LOADS_SHARDS, Need
+from ..subjects import Recipe
 
 KEEPS_A_PART = Need("the rank keeps all of it", lambda contract, _: contract.cuts and contract.world_size > 1)
 ONE_PROCESS = Need(
@@ -24,7 +25,7 @@ LINEAR = Need("the optimizer itself does more than that", lambda contract, _: co
 class ResourceCases(ContractBase):
     """What loading may cost and touch."""
 
-    def _large(self, shards=5, elements=2**21):
+    def _large(self, shards: int = 5, elements: int = 2**21) -> tuple[Recipe, int, int]:
         give_freed_memory_back()
         recipe = self.recipe(
             optimizer="SGD",
@@ -36,7 +37,7 @@ class ResourceCases(ContractBase):
         return recipe, shards * elements * 4, elements * 4
 
     @case(5, rows=(30,), needs=[LINUX, LOADS_SHARDS])
-    def test_at_most_one_shard_of_extra_memory(self):
+    def test_at_most_one_shard_of_extra_memory(self) -> None:
         recipe, total, per_shard = self._large()
         subject = self.trained(recipe=recipe, steps=1)
         saved = self.saved(recipe, steps=1)
@@ -50,7 +51,7 @@ class ResourceCases(ContractBase):
         self.verdict([] if watch.anonymous <= allowed else [f"{watch.anonymous} extra bytes, {allowed} allowed"])
 
     @case(6, needs=[LINUX, KEEPS_A_PART])
-    def test_reads_its_own_part_only(self):
+    def test_reads_its_own_part_only(self) -> None:
         recipe, total, _ = self._large(shards=2, elements=2**22)
         subject = self.trained(recipe=recipe, steps=1)
         saved = self.saved(recipe, steps=1)
@@ -68,7 +69,7 @@ class ResourceCases(ContractBase):
         self.verdict([] if watch.mapped <= own + 8 * MIB else [f"{watch.mapped} bytes were mapped of a part of {own}"])
 
     @case(6, rows=(30,))
-    def test_opens_each_shard_once(self, layout):
+    def test_opens_each_shard_once(self, layout: str) -> None:
         subject = self.trained()
         files = self.files(self.saved(), layout, shards=4)
         path = self.write(files)
@@ -80,7 +81,7 @@ class ResourceCases(ContractBase):
         self.verdict([f"opened more than once for reading: {several}"] if several else [])
 
     @case(7, deadline=120.0, needs=[ONE_PROCESS, LINEAR])
-    def test_work_grows_linearly(self):
+    def test_work_grows_linearly(self) -> None:
         works = []
         for count in (300, 2400):
             recipe = self.recipe(
@@ -103,7 +104,7 @@ class ResourceCases(ContractBase):
         )
 
     @case(9)
-    def test_no_accelerator_is_asked_for(self, layout):
+    def test_no_accelerator_is_asked_for(self, layout: str) -> None:
         subject = self.trained()
         saved = self.saved()
         path = self.write(self.files(saved, layout))
@@ -114,7 +115,7 @@ class ResourceCases(ContractBase):
         self.must_equal(subject, twin)
 
     @case(9)
-    def test_no_pinned_memory_is_asked_for(self, layout):
+    def test_no_pinned_memory_is_asked_for(self, layout: str) -> None:
         subject = self.trained()
         saved = self.saved()
         path = self.write(self.files(saved, layout))
@@ -126,7 +127,7 @@ class ResourceCases(ContractBase):
 
     @pytest.mark.parametrize("outcome", ["loads", "refuses"])
     @case(10, rows=(29,))
-    def test_loading_never_trains(self, layout, outcome):
+    def test_loading_never_trains(self, layout: str, outcome: str) -> None:
         subject = self.trained()
         saved = self.saved()
         if outcome == "refuses":
@@ -143,7 +144,7 @@ class ResourceCases(ContractBase):
         self.verdict(problems + differences(weights, subject.weights(), "loading changed the "))
 
 
-def _scaler_state(optimizer):
+def _scaler_state(optimizer: object) -> dict[str, float] | None:
     # ZeRO, Gemini and what steps copies in float32 each have their own name for it.
     names = ("mixed_precision_mixin", "mix_precision_mixin", "mixed_precision")
     mixins = (getattr(optimizer, name, None) for name in names)

@@ -16,7 +16,7 @@ class StateDictCases(ContractBase):
     whole_state_dict = {}
 
     @case(1, rows=(9, 13))
-    def test_state_dict_into_another_optimizer(self):
+    def test_state_dict_into_another_optimizer(self) -> None:
         source, subject = self.trained(seed=1, steps=3), self.trained(seed=2)
         state_dict = source.optimizer.state_dict(**self.whole_state_dict)
         del state_dict["state"][1]
@@ -25,7 +25,7 @@ class StateDictCases(ContractBase):
         self.must_equal(subject, twin)
 
     @case(2, 3)
-    def test_state_dict_of_another_optimizer(self):
+    def test_state_dict_of_another_optimizer(self) -> None:
         subject = self.trained()
         state_dict = subject.optimizer.state_dict(**self.whole_state_dict)
         if self.rank == 0:
@@ -39,7 +39,7 @@ class StateDictCases(ContractBase):
         self.verdict(problems + differences(before, look_at(subject.inner), "after the refusal, "))
 
     @case(10)
-    def test_state_dict_stays_what_it_was(self):
+    def test_state_dict_stays_what_it_was(self) -> None:
         subject = self.trained()
         state_dict = subject.optimizer.state_dict(**self.whole_state_dict)
         before = frozen(state_dict)

@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+from typing import Iterator
 
 import pytest
 
@@ -13,7 +14,7 @@ class UnmodifiedFilesCases(OwnFilesCases):
     """Checkpoints written by the same class of unmodified ColossalAI, which the overlay makes way for as it saves."""
 
     @contextlib.contextmanager
-    def unmodified(self):
+    def unmodified(self) -> Iterator[None]:
         """Have ColossalAI as it is installed for a block."""
         import colossalai_fork
 
@@ -30,7 +31,7 @@ class UnmodifiedFilesCases(OwnFilesCases):
     @pytest.mark.parametrize("shards", [*SIZES, "one file"])
     @pytest.mark.parametrize("steps", [0, 3])
     @case(1, rows=(2,))
-    def test_saved_by_unmodified_colossalai(self, steps, shards):
+    def test_saved_by_unmodified_colossalai(self, steps: int, shards: str) -> None:
         source, subject = self.trained(seed=1, steps=steps), self.trained(seed=2)
         options = {"shard": False} if shards == "one file" else {"size_per_shard": SIZES[shards]}
         with self.unmodified():
