@@ -11,7 +11,7 @@ SAVE_AND_LOAD = "test_save_load_and_train_on"
 @fault(
     "fresh_save:_remove_old_files",
     where(
-        "General DataParallel Zero TensorParallel ExpertParallel Gemini",
+        "General DataParallel Zero TensorParallel Gemini",
         "test_nothing_of_an_earlier_save_is_left",
         None,
     ),

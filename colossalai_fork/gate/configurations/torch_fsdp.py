@@ -46,7 +46,14 @@ class TorchFSDPContract(FlatParameterCases, BoosterContract):
         "test_reads_its_own_part_only": "FSDP makes its flat slices from whole tensors, so every rank reads all of them"
     }
     strategy = "FULL_SHARD"
-    hangs = ("test_integer_step", "test_one_rank_fails", "test_one_rank_lacks_a_file", "test_text_stays_text")
+    hangs = (
+        "test_integer_step",
+        "test_interrupted_rank_that_begins_again",
+        "test_one_rank_fails",
+        "test_one_rank_lacks_a_file",
+        "test_tensor_without_data",
+        "test_text_stays_text",
+    )
 
     def plugin(self) -> Plugin:
         from colossalai.booster.plugin import TorchFSDPPlugin
